@@ -1,0 +1,3 @@
+"""specgen: local speculative decoding with GGUF models."""
+
+__version__ = "0.1.0"

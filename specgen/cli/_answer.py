@@ -1,0 +1,118 @@
+"""One prompt through a session, shown while it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specgen.cli import _report
+from specgen.cli._interrupt import Interrupt
+from specgen.cli._output import Output, restore_terminal
+from specgen.engine.metrics import Metrics
+from specgen.errors import EXIT_INTERRUPTED, UsageError
+from specgen.llama import chat, library
+from specgen.llama.model import LoadCancelledError
+from specgen.pairs.registry import Pair
+from specgen.pairs.resolve import ModelFiles, resolve
+from specgen.session import Decoding, Session, SessionParams
+from specgen.types import FinishReason, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and how long the answer may be.
+
+    Attributes:
+        text: the user's prompt.
+        system: a system message.
+        is_raw: no chat template.
+        max_tokens: longest answer.
+        stop: strings that end it.
+        n_ctx: size of the context; None for what is needed.
+    """
+
+    text: str
+    system: str | None
+    is_raw: bool
+    max_tokens: int
+    stop: tuple[str, ...]
+    n_ctx: int | None
+
+
+def answer(
+    output: Output,
+    model: Pair | Path,
+    draft: Path | None,
+    params: SessionParams,
+    decoding: Decoding,
+    question: Question,
+) -> int:
+    """Load, answer, report. Returns the exit code."""
+    library.before_abort(restore_terminal)
+    with Interrupt() as interrupt:
+        with output.progress() as progress:
+            files = resolve(model, draft, progress)
+        try:
+            with output.progress() as progress:
+
+                def on_progress(path: Path, fraction: float) -> bool:
+                    progress(f"loading {path.name}", fraction)
+                    return not interrupt.is_set
+
+                session = Session(files.target, files.draft, params, on_progress, interrupt)
+        except LoadCancelledError:
+            return EXIT_INTERRUPTED
+        with session:
+            metrics = _stream(output, files, session, decoding, question)
+    return EXIT_INTERRUPTED if metrics.finish_reason is FinishReason.INTERRUPTED else 0
+
+
+def _stream(output: Output, files: ModelFiles, session: Session, decoding: Decoding, question: Question) -> Metrics:
+    """Show the answer while it is made, and the statistics after it."""
+    prompt = _encode(output, session, question)
+    n_ctx = question.n_ctx or session.context_for(len(prompt), question.max_tokens)
+    engine = session.engine(n_ctx, decoding)
+    _announce(output, files, session, decoding)
+
+    metrics = Metrics(len(prompt), lambda: engine.target.busy_s, session.load_s)
+    with output.status() as show:
+        for step in engine.generate(Request(prompt, question.max_tokens, question.stop)):
+            metrics.add(step)
+            output.answer(step.text)
+            show(lambda: _report.live(metrics))
+        output.end_answer()
+    for line in _report.summary(metrics):
+        output.line(line)
+    output.json(lambda: _report.as_json(session, decoding, question.max_tokens, question.stop, metrics))
+    return metrics
+
+
+def _announce(output: Output, files: ModelFiles, session: Session, decoding: Decoding) -> None:
+    """The line that says what runs, and loudly if it is less than was asked for."""
+    output.line(_report.header(files.name, session, decoding))
+    if session.draft and not session.speculation.is_on:
+        output.note(f"speculation is off: {session.speculation.reason}")
+    if session.n_ctx > session.target.n_ctx_train:
+        output.note(f"the context is longer than the {session.target.n_ctx_train:,} tokens the target was trained for")
+    if session.draft and session.n_ctx > session.draft.n_ctx_train:
+        output.note(f"drafting stops after {session.draft.n_ctx_train:,} tokens, the draft's trained context")
+
+
+def _encode(output: Output, session: Session, question: Question) -> Sequence[int]:
+    """The prompt's tokens, through the chat template where there is one."""
+    target = session.target
+    is_raw = question.is_raw
+    if not is_raw and not chat.has_template(target):
+        output.note(f"{target.path.name} has no chat template (a base model?): the prompt is continued as it is")
+        if question.system is not None:
+            raise UsageError(f"{target.path.name} has no chat template for --system", "put it into the prompt")
+        is_raw = True
+    if is_raw:
+        tokens = chat.encode_raw(target.vocabulary, question.text)
+    else:
+        system = [chat.Message("system", question.system)] if question.system is not None else []
+        tokens = chat.encode_chat(target, [*system, chat.Message("user", question.text)])
+    if not tokens:
+        raise UsageError("the prompt has no tokens", "give some text")
+    return tokens

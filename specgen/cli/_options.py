@@ -1,0 +1,106 @@
+"""What the options of a command mean together: defaults, notes about options without effect, contradictions refused."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from specgen.errors import ConfigError, UsageError
+from specgen.llama.devices import gpus
+from specgen.llama.model import ALL_LAYERS
+from specgen.session import SessionParams
+from specgen.types import SamplingParams
+
+Note = Callable[[str], None]
+
+DEFAULT_PAIR = "demo"
+DEFAULT_GAMMA = 4
+
+
+def split_words(words: list[str], target: Path | None) -> tuple[str, str | None]:
+    """The model and the prompt among the words of a command line.
+
+    Returns:
+        A pair's name or a file, and the prompt where there is one.
+
+    Raises:
+        UsageError: too many words, which is a prompt without quotes.
+    """
+    rest = [str(target), *words] if target is not None else words or [DEFAULT_PAIR]
+    if len(rest) > 2:
+        raise UsageError(f"too many words after the prompt {rest[1]!r}", "put the prompt in quotes")
+    return rest[0], rest[1] if len(rest) == 2 else None
+
+
+def sampling_params(
+    temperature: float, seed: int | None, given: Mapping[str, float | None], note: Note
+) -> SamplingParams:
+    """The sampling settings; options that change nothing are noted.
+
+    Args:
+        temperature: 0 is greedy.
+        seed: None draws one.
+        given: fields of SamplingParams that the user set; None where not.
+        note: told about options without effect.
+    """
+    settings = {name: value for name, value in given.items() if value is not None}
+    params = SamplingParams(
+        temperature=temperature,
+        seed=secrets.randbelow(2**32 - 1) if seed is None else seed,
+        **settings,  # type: ignore[arg-type]
+    )
+    if params.is_greedy:
+        only_sampled = {"top_k", "top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"} & settings.keys()
+        for name in (*sorted(only_sampled), *(["seed"] if seed is not None else [])):
+            note(f"{_flag(name)} has no effect at temperature 0, which is greedy")
+    if "repeat_last_n" in settings and not params.has_penalties:
+        note("--repeat-last-n has no effect without a penalty")
+    if "xtc_threshold" in settings and params.xtc_probability <= 0 and not params.is_greedy:
+        note("--xtc-threshold has no effect without --xtc-probability")
+    return params
+
+
+def session_params(
+    *,
+    has_draft: bool,
+    gamma: int | None,
+    gpu_layers: int | None,
+    draft_gpu_layers: int | None,
+    threads: int | None,
+    requires_draft: bool,
+    note: Note,
+) -> SessionParams:
+    """Placement and drafting; one GPU switch moves both models unless the draft has its own.
+
+    Raises:
+        ConfigError: an option that needs a draft, without one.
+    """
+    needing = {"--gamma": gamma, "--draft-gpu-layers": draft_gpu_layers, "--require-draft": requires_draft}
+    for flag, value in needing.items():
+        if value and not has_draft:
+            raise ConfigError(f"{flag} needs a draft", "give --draft FILE, or the name of a pair")
+    if (gpu_layers or draft_gpu_layers) and not gpus():
+        note("no GPU here: --gpu-layers and --draft-gpu-layers have no effect")
+    return SessionParams(
+        n_gpu_layers=ALL_LAYERS if gpu_layers is None else gpu_layers,
+        n_draft_gpu_layers=next(
+            (n for n in (draft_gpu_layers, 0 if gpu_layers == 0 else None) if n is not None), ALL_LAYERS
+        ),
+        n_threads=threads or physical_cores(),
+        gamma=DEFAULT_GAMMA if gamma is None else gamma,
+        requires_draft=requires_draft,
+    )
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,153 @@
+"""What a run says about itself: the first line, the live line, the summary, and the JSON object."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from specgen import __version__
+from specgen.engine.metrics import Metrics, Stats
+from specgen.llama import library
+from specgen.llama.model import LlamaModel
+from specgen.session import Decoding, Session
+
+SCHEMA_VERSION = 1
+
+
+def header(name: str, session: Session, decoding: Decoding) -> str:
+    """One line: pair, devices, threads, context, and whether it speculates."""
+    models = [f"{session.target.path.name} on {_where(session.target)}"]
+    if session.draft:
+        models.append(f"draft {session.draft.path.name} on {_where(session.draft)}")
+    speculation = session.speculation
+    state = f"on ({speculation.reason})" if speculation.is_on else f"off because {speculation.reason}"
+    return "; ".join(
+        [
+            f"{name}: {' + '.join(models)}",
+            f"{session.params.n_threads} threads",
+            f"context {session.n_ctx:,}",
+            _sampling(decoding),
+            f"speculation: {state}",
+        ]
+    )
+
+
+def live(metrics: Metrics) -> Text:
+    """The line that is renewed while the answer streams."""
+    stats = metrics.stats()
+    parts = [f"{stats.n_generated:,} tokens", _rate(stats.decode_tok_s)]
+    if stats.n_drafted:
+        last = metrics.rounds[-1]
+        parts += [
+            f"accepted {_percent(stats.draft_acceptance_rate)}",
+            f"{_number(stats.mean_accepted_length)} tokens per round",
+            f"γ {last.n_drafted}",
+        ]
+    return Text(" · ".join(parts), style="bold cyan")
+
+
+def summary(metrics: Metrics) -> list[str]:
+    """The lines after the answer."""
+    stats = metrics.stats()
+    ttft = "no token" if stats.ttft_s is None else f"first token after {stats.ttft_s:.2f} s"
+    lines = [
+        f"{stats.n_generated:,} tokens in {stats.decode_s:.2f} s, {_rate(stats.decode_tok_s)}; {ttft}; "
+        f"finish: {metrics.finish_reason}"
+    ]
+    if stats.n_drafted:
+        lines.append(
+            f"accepted {stats.n_accepted:,} of {stats.n_drafted:,} drafted ({_percent(stats.draft_acceptance_rate)}); "
+            f"{_number(stats.mean_accepted_length)} tokens per round over {stats.n_rounds:,} rounds; time: {_shares(stats)}"
+        )
+    return lines
+
+
+def as_json(
+    session: Session, decoding: Decoding, max_tokens: int, stop: tuple[str, ...], metrics: Metrics
+) -> dict[str, Any]:
+    """The object of `run --json`; keys may be added, these keep their names."""
+    speculation = session.speculation
+    params = session.params
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "text": metrics.text,
+        "token_ids": metrics.token_ids,
+        "finish_reason": metrics.finish_reason,
+        "speculation": {
+            "enabled": speculation.is_on,
+            "reason": speculation.reason,
+            "drafters": list(speculation.drafters),
+            "exact": False,
+        },
+        "models": {"target": _model(session.target), "draft": _model(session.draft) if session.draft else None},
+        "settings": {
+            **dataclasses.asdict(decoding.sampling),
+            "accept": decoding.accept,
+            "ignore_eos": decoding.ignore_eog,
+            "max_tokens": max_tokens,
+            "stop": list(stop),
+            "gamma": params.gamma,
+            "ctx_size": session.n_ctx,
+            "threads": params.n_threads,
+            "gpu_layers": params.n_gpu_layers,
+            "draft_gpu_layers": params.n_draft_gpu_layers,
+        },
+        "environment": {
+            "specgen": __version__,
+            "llama_cpp": library.versions(),
+            "system_info": library.system_info(),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "cpus": os.cpu_count(),
+        },
+        "stats": dataclasses.asdict(metrics.stats()),
+    }
+
+
+def _model(model: LlamaModel) -> dict[str, Any]:
+    return {
+        "path": str(Path(model.path).absolute()),
+        "description": model.description,
+        "size_bytes": model.path.stat().st_size,
+        "devices": list(model.device_names),
+        "context_length": model.n_ctx_train,
+    }
+
+
+def _where(model: LlamaModel) -> str:
+    return "+".join(model.device_names)
+
+
+def _sampling(decoding: Decoding) -> str:
+    sampling = decoding.sampling
+    if sampling.is_greedy:
+        return "greedy"
+    return f"temperature {sampling.temperature:g}, seed {sampling.seed}, accept {decoding.accept}"
+
+
+def _shares(stats: Stats) -> str:
+    """Where decoding time went."""
+    parts = {
+        "target": stats.target_s,
+        "draft": stats.draft_s,
+        "draft prefill": stats.draft_prefill_s,
+        "other": stats.overhead_s,
+    }
+    return ", ".join(f"{name} {_percent(s / stats.decode_s)}" for name, s in parts.items() if stats.decode_s and s > 0)
+
+
+def _rate(tok_s: float | None) -> str:
+    return "- tok/s" if tok_s is None else f"{tok_s:.1f} tok/s"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

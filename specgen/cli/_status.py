@@ -1,0 +1,71 @@
+"""A live line at the bottom of the terminal, below text that streams.
+
+The terminal's scroll region keeps the last row free, so the answer flows, wraps and scrolls above it as if the line
+were not there, whatever it contains. Rich renders the line; this module places it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.text import Text
+
+_INTERVAL_S = 0.1
+_MIN_ROWS = 4
+
+
+class StatusBar:
+    """One line, redrawn at most every tenth of a second.
+
+    Args:
+        console: of the terminal that shows it.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._size = (0, 0)
+        self._last_s = 0.0
+
+    def update(self, make_text: Callable[[], Text]) -> None:
+        """Show a new line, unless the last one is too fresh; `make_text` is called only when it is shown."""
+        now_s = time.monotonic()
+        if now_s - self._last_s < _INTERVAL_S:
+            return
+        self._last_s = now_s
+        self._reserve()
+        columns, rows = self._size
+        if rows >= _MIN_ROWS:
+            with self._console.capture() as rendered:
+                text = make_text()
+                text.truncate(columns - 1, overflow="ellipsis")
+                self._console.print(text, end="", no_wrap=True, soft_wrap=True)
+            self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{rendered.get()}\x1b8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        columns, rows = self._size
+        if columns:
+            self._write(f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8")
+
+    def _reserve(self) -> None:
+        """Keep the last row out of the scroll region; again after the window changed."""
+        size = os.get_terminal_size(sys.stderr.fileno())
+        if (size.columns, size.lines) == self._size:
+            return
+        self._size = (size.columns, size.lines)
+        if size.lines >= _MIN_ROWS:
+            # The line feed makes sure that there is a row below the cursor to keep.
+            self._write(f"\n\x1b[1A\x1b7\x1b[1;{size.lines - 1}r\x1b8")
+
+    def _write(self, codes: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(codes)
+        sys.stderr.flush()

@@ -1,0 +1,122 @@
+"""A small model as the drafter.
+
+Owns the draft's cache: what is in it, what it lacks, what of it still stands. It takes in what it lacks in the same
+pass that starts the next draft, so no token is ever decoded twice and a fully accepted draft costs no extra pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from specgen.engine.backend import Backend
+from specgen.engine.sampling import Sampler
+from specgen.engine.verify import Uniform
+from specgen.types import FloatArray, Proposal
+
+NAME = "model"
+
+_MAX_CATCH_UP = 16
+"""More tokens than this are taken in by passes of their own, before the draft: they count as prefill, and a plain pass
+over one token keeps its fast kernel."""
+
+
+class ModelDrafter:
+    """Drafts with a model, greedily or from its own sampler.
+
+    Args:
+        backend: the draft model; its vocabulary is the target's, perhaps with another padded tail.
+        sampler: where proposals come from. Greedy proposals are point masses; others carry their distribution.
+        make_uniform: random numbers of one sequence, not shared with the target's.
+        is_cancelled: asked between the passes that catch up; nothing is proposed once it says yes.
+    """
+
+    names = (NAME,)
+
+    def __init__(
+        self,
+        backend: Backend,
+        sampler: Sampler,
+        make_uniform: Callable[[], Uniform],
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._backend = backend
+        self._sampler = sampler
+        self._make_uniform = make_uniform
+        self._uniform = make_uniform()
+        self._is_cancelled = is_cancelled
+        self._n_sampled = 0
+        self._prefill_s = 0.0
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Forget the last sequence; the model is fed when it first drafts."""
+        self._backend.rollback(0)
+        self._sampler.reset(prompt)
+        self._n_sampled = len(prompt)
+        self._uniform = self._make_uniform()
+
+    def limit(self, n_history: int) -> int:
+        """Room in the draft's context: the last proposal is never fed to it, hence one more."""
+        return max(0, self._backend.n_ctx - n_history + 1) if n_history <= self._backend.n_ctx else 0
+
+    def n_behind(self, n_history: int) -> int:
+        """Tokens of the history that are not in the draft's cache."""
+        return n_history - self._backend.n_past
+
+    def propose(self, history: Sequence[int]) -> Iterator[Proposal]:
+        """Catch up, then propose; each later proposal is one pass over one token."""
+        for token in history[self._n_sampled :]:
+            self._sampler.accept(token)
+        self._n_sampled = len(history)
+        sampler = self._sampler.fork()
+
+        logits = self._catch_up(history)
+        while logits is not None:
+            proposal = self._choose(sampler, logits)
+            yield proposal
+            sampler.accept(proposal.token)
+            logits = self._backend.eval([proposal.token], n_rows=1)[0]
+
+    def commit(self, n_valid: int) -> None:
+        """Drop what was drafted and rejected from the draft's cache."""
+        self._backend.rollback(min(n_valid, self._backend.n_past))
+
+    @property
+    def busy_s(self) -> Mapping[str, float]:
+        """Seconds inside the draft model, catching up excluded."""
+        return {NAME: self._backend.busy_s - self._prefill_s}
+
+    @property
+    def prefill_s(self) -> float:
+        """Seconds inside the draft model for passes that only catch up."""
+        return self._prefill_s
+
+    def _catch_up(self, history: Sequence[int]) -> FloatArray | None:
+        """Take in what the cache lacks of `history`; the logits after its last token, or None when cancelled."""
+        behind = history[self._backend.n_past :]
+        if len(behind) > _MAX_CATCH_UP:
+            before_s = self._backend.busy_s
+            n_pass = self._backend.capabilities.max_batch
+            for start in range(0, len(behind) - 1, n_pass):
+                if self._is_cancelled():
+                    return None
+                self._backend.eval(behind[start : min(start + n_pass, len(behind) - 1)], n_rows=0)
+            self._prefill_s += self._backend.busy_s - before_s
+            behind = behind[-1:]
+        row: FloatArray = self._backend.eval(behind, n_rows=1)[0]
+        return row
+
+    def _choose(self, sampler: Sampler, logits: FloatArray) -> Proposal:
+        if sampler.is_greedy:
+            distribution = sampler.distribution(logits)
+            token = int(distribution.ids[0])
+            return Proposal(token, NAME, _confidence(logits, token))
+        distribution = sampler.distribution(logits)
+        token = distribution.draw(self._uniform())
+        return Proposal(token, NAME, distribution.prob(token), distribution)
+
+
+def _confidence(logits: FloatArray, token: int) -> float:
+    """The softmax probability of `token`, the one with the largest logit."""
+    return float(1.0 / np.exp(logits - logits[token]).sum(dtype=np.float64))

@@ -1,0 +1,190 @@
+"""A context of a loaded model as a `Backend`: the only place that decodes.
+
+Batches are written through numpy views of llama.cpp's own arrays and logits are read through one, so a pass costs
+Python a few microseconds whatever the size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from specgen.engine.backend import Capabilities, MemoryKind
+from specgen.errors import BackendError, ModelLoadError
+from specgen.llama import library
+from specgen.llama.model import LlamaModel
+from specgen.llama.vocabulary import LlamaVocabulary
+from specgen.types import FloatArray
+
+MAX_BATCH_CPU = 128
+"""Tokens of one pass on the CPU: wide enough to be bound by arithmetic, short enough for Ctrl-C."""
+MAX_BATCH_GPU = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ContextParams:
+    """How to make a context.
+
+    Attributes:
+        n_ctx: tokens it holds.
+        max_rows: rows of logits of one pass; bounds llama.cpp's output buffer.
+        n_threads: CPU threads.
+    """
+
+    n_ctx: int
+    max_rows: int
+    n_threads: int
+
+
+class LlamaBackend:
+    """One context with one sequence. Satisfies `specgen.engine.backend.Backend`.
+
+    Args:
+        model: must outlive the context.
+        params: sizes and threads.
+
+    Raises:
+        ModelLoadError: not enough memory, or a model that cannot generate.
+    """
+
+    def __init__(self, model: LlamaModel, params: ContextParams) -> None:
+        lib = library.load()
+        self._lib = lib
+        if not model.has_decoder:
+            raise ModelLoadError(
+                f"{model.path} is an encoder: it does not generate text", "use a text generation model"
+            )
+        is_offloaded = model.device_names != ("CPU",)
+        max_batch = max(params.max_rows, MAX_BATCH_GPU if is_offloaded else MAX_BATCH_CPU)
+
+        c_params = lib.llama_context_default_params()
+        c_params.n_ctx = params.n_ctx
+        c_params.n_batch = c_params.n_ubatch = max_batch
+        # Without these, llama.cpp reserves n_batch rows of the vocabulary (100 to 500 MB), or a single one.
+        c_params.n_outputs_max = c_params.n_outputs_max_per_seq = params.max_rows
+        # Passes of two tokens and more use n_threads_batch: a verify pass is one of them.
+        c_params.n_threads = c_params.n_threads_batch = params.n_threads
+        # The whole cache also for sliding windows: without it, a rollback across the window is wrong without a word.
+        c_params.swa_full = True
+        # Snapshots of a recurrent state, where the architecture keeps them; read back below.
+        c_params.n_rs_seq = params.max_rows - 1 if model.is_recurrent or model.is_hybrid else 0
+        with library.collect_errors() as errors:
+            self._handle: Any = lib.llama_init_from_model(model.handle, c_params)
+        if not self._handle:
+            reason = errors[0] if errors else "llama.cpp gave no reason"
+            raise ModelLoadError(
+                f"no context of {params.n_ctx:,} tokens for {model.path.name}: {' '.join(reason.split())}",
+                "use a smaller --ctx-size or fewer --gpu-layers",
+            )
+        self._memory = lib.llama_get_memory(self._handle)
+        self.model = model
+        self.vocabulary: LlamaVocabulary = model.vocabulary
+        self.n_vocab: int = self.vocabulary.n_tokens
+        self.n_ctx = min(params.n_ctx, int(lib.llama_n_ctx(self._handle)))
+        self.n_past = 0
+        self.busy_s = 0.0
+        self.capabilities = _capabilities(lib, model, self._handle, params.max_rows, max_batch)
+        self._make_batch(max_batch)
+
+    def _make_batch(self, max_batch: int) -> None:
+        """A batch for one sequence, and numpy views of its arrays."""
+        self._batch = self._lib.llama_batch_init(max_batch, 0, 1)
+        self._tokens = np.ctypeslib.as_array(self._batch.token, (max_batch,))
+        self._positions = np.ctypeslib.as_array(self._batch.pos, (max_batch,))
+        self._wants_logits = np.ctypeslib.as_array(self._batch.logits, (max_batch,))
+        np.ctypeslib.as_array(self._batch.n_seq_id, (max_batch,))[:] = 1
+        for i in range(max_batch):
+            self._batch.seq_id[i][0] = 0
+
+    def eval(self, tokens: Sequence[int], n_rows: int, pad_to: int = 1) -> FloatArray:
+        """One `llama_decode`; see Backend.eval."""
+        start_s = time.perf_counter()
+        n = len(tokens)
+        n_padded = -(-n // pad_to) * pad_to
+        n_past = self.n_past
+        self._tokens[:n] = tokens
+        self._tokens[n:n_padded] = tokens[-1]
+        self._positions[:n_padded] = np.arange(n_past, n_past + n_padded)
+        self._wants_logits[:n_padded] = 0
+        self._wants_logits[n - n_rows : n] = 1
+        self._batch.n_tokens = n_padded
+
+        status = self._lib.llama_decode(self._handle, self._batch)
+        if status != 0:
+            self.n_past = n_past + n_padded
+            self.rollback(n_past)
+            raise BackendError(
+                f"{self.model.path.name}: llama_decode failed with status {status} on {n_padded} tokens at {n_past}",
+                "use a smaller --ctx-size, or -v for llama.cpp's log",
+            )
+        rows = self._logits(n_rows)  # waits for the device
+        self.n_past = n_past + n_padded
+        if n_padded > n:
+            self.rollback(n_past + n)
+        self.busy_s += time.perf_counter() - start_s
+        return rows
+
+    def _logits(self, n_rows: int) -> FloatArray:
+        """The pass's rows; llama.cpp keeps them side by side in batch order."""
+        if n_rows == 0:
+            self._lib.llama_synchronize(self._handle)
+            return np.empty((0, self.n_vocab), dtype=np.float32)
+        pointer = self._lib.llama_get_logits(self._handle)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if not address:
+            raise BackendError(f"{self.model.path.name}: llama.cpp returned no logits")
+        buffer = (ctypes.c_float * (n_rows * self.n_vocab)).from_address(address)
+        return np.ctypeslib.as_array(buffer).reshape(n_rows, self.n_vocab)
+
+    def rollback(self, n_past: int) -> None:
+        """Drop the cache from `n_past` on; see Backend.rollback."""
+        if n_past >= self.n_past:
+            return
+        if not self._lib.llama_memory_seq_rm(self._memory, 0, n_past, -1):
+            raise BackendError(
+                f"{self.model.path.name}: its {self.capabilities.memory} memory cannot take back "
+                f"{self.n_past - n_past} tokens",
+                "run it without a draft",
+            )
+        self._check_window(n_past)
+        self.n_past = n_past
+
+    def _check_window(self, n_past: int) -> None:
+        """A sliding window that has already dropped what the next token would see gives wrong logits silently."""
+        n_swa = self.model.n_swa
+        oldest_needed = n_past - n_swa + 1
+        if n_swa and n_past and self._lib.llama_memory_seq_pos_min(self._memory, 0) > max(0, oldest_needed):
+            raise BackendError(
+                f"{self.model.path.name}: its sliding window of {n_swa} has lost what a rollback to {n_past} needs",
+                "run it without a draft",
+            )
+
+    def close(self) -> None:
+        """Free the context."""
+        if self._handle:
+            self._lib.llama_batch_free(self._batch)
+            self._lib.llama_free(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _capabilities(lib: Any, model: LlamaModel, handle: Any, max_rows: int, max_batch: int) -> Capabilities:
+    memory = MemoryKind.FULL
+    rollback_limit = None
+    if model.is_recurrent or model.is_hybrid:
+        memory = MemoryKind.HYBRID if model.is_hybrid else MemoryKind.RECURRENT
+        # llama.cpp clamps n_rs_seq to 0 for architectures without snapshots, and says so at debug level only.
+        rollback_limit = int(lib.llama_n_rs_seq(handle))
+    elif model.n_swa:
+        memory = MemoryKind.SLIDING_WINDOW
+    return Capabilities(rollback_limit, max_rows, max_batch, model.device_names, memory)

@@ -1,0 +1,1 @@
+"""What goes together, and where it comes from: the registry, compatibility, and files made from packages."""

@@ -1,0 +1,224 @@
+"""Two model files as an engine that answers prompts.
+
+Owns the decision whether a pair can speculate here, and the reason. Knows nothing of command lines and streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from specgen.drafting.model import NAME as MODEL_DRAFTER
+from specgen.drafting.model import ModelDrafter
+from specgen.engine.loop import Engine
+from specgen.engine.policy import FixedPolicy
+from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
+from specgen.errors import ConfigError, IncompatiblePairError, ModelLoadError
+from specgen.llama.context import ContextParams, LlamaBackend
+from specgen.llama.model import ALL_LAYERS, LlamaModel
+from specgen.llama.samplers import make_sampler
+from specgen.pairs.compatibility import Match, compare
+from specgen.types import AcceptRule, SamplingParams
+
+DEFAULT_CONTEXT = 4096
+_DRAFT_ROWS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Whether this session drafts, why (not), and with what."""
+
+    is_on: bool
+    reason: str
+    drafters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParams:
+    """Where the models go, and how they draft.
+
+    Attributes:
+        n_gpu_layers, n_draft_gpu_layers: layers on a GPU, ALL_LAYERS for all.
+        n_threads: CPU threads of both.
+        gamma: longest draft; 0 is plain decoding and leaves the draft unloaded.
+        requires_draft: an error, instead of plain decoding, when the pair cannot speculate here.
+    """
+
+    n_gpu_layers: int = ALL_LAYERS
+    n_draft_gpu_layers: int = ALL_LAYERS
+    n_threads: int = 1
+    gamma: int = 4
+    requires_draft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How one answer's tokens are chosen."""
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    accept: AcceptRule = AcceptRule.REJECT
+    ignore_eog: bool = False
+
+
+class Session:
+    """A target and perhaps a draft, loaded. Contexts are made when the first prompt says how long they must be.
+
+    Args:
+        target: a GGUF file.
+        draft: another, or None for plain decoding.
+        params: placement and drafting.
+        on_progress: told which file is being loaded and how far; False stops.
+        is_cancelled: asked between passes.
+
+    Raises:
+        ModelNotFoundError, ModelLoadError: a file is missing or no model.
+        IncompatiblePairError: the vocabularies differ.
+        ConfigError: a draft is required, and there is none.
+        LoadCancelledError: `on_progress` said stop.
+    """
+
+    def __init__(
+        self,
+        target: Path,
+        draft: Path | None,
+        params: SessionParams,
+        on_progress: Callable[[Path, float], bool] = lambda _path, _fraction: True,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._stack = ExitStack()
+        self._is_cancelled = is_cancelled
+        self._contexts: tuple[LlamaBackend, LlamaBackend | None] | None = None
+        self.params = params
+        self.draft: LlamaModel | None = None
+        with self._stack:
+
+            def load(path: Path, n_gpu_layers: int) -> LlamaModel:
+                model = LlamaModel(path, n_gpu_layers, lambda fraction: on_progress(path, fraction))
+                return self._stack.enter_context(model)
+
+            self.target = load(target, params.n_gpu_layers)
+            if draft is not None and params.gamma > 0:
+                self.draft = load(draft, params.n_draft_gpu_layers)
+                self._require_compatible(self.target, self.draft)
+            self.speculation = self._decide(has_draft=draft is not None)
+            self._stack = self._stack.pop_all()
+
+    @property
+    def load_s(self) -> float:
+        """Seconds that loading took."""
+        return self.target.load_s + (self.draft.load_s if self.draft else 0.0)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of the target's context; 0 before the first engine."""
+        return self._contexts[0].n_ctx if self._contexts else 0
+
+    def context_for(self, n_prompt: int, max_tokens: int) -> int:
+        """A context that holds prompt and answer, at least DEFAULT_CONTEXT, at most what the target was trained for."""
+        return min(max(DEFAULT_CONTEXT, n_prompt + max_tokens), self.target.n_ctx_train)
+
+    def engine(self, n_ctx: int, decoding: Decoding) -> Engine:
+        """An engine over this session's contexts; they are made at the first call and keep their size.
+
+        Raises:
+            ModelLoadError: not enough memory for the target's context.
+            ConfigError: a draft is required and cannot be used.
+        """
+        target, draft = self._contexts = self._contexts or self._make_contexts(n_ctx)
+        sampling = decoding.sampling
+        banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
+        is_match = decoding.accept is AcceptRule.MATCH
+        drafter = None
+        if draft is not None:
+            # A match needs the draft's best guess; rejection sampling needs a sample of what it believes.
+            draft_sampling = replace(sampling, temperature=0.0) if is_match else sampling
+            drafter = ModelDrafter(
+                draft,
+                make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, banned),
+                _uniform_maker(sampling.seed, stream=1),
+                self._is_cancelled,
+            )
+        return Engine(
+            target,
+            make_sampler(target.vocabulary, sampling, self.target.n_ctx_train, banned),
+            _uniform_maker(sampling.seed, stream=0),
+            drafter,
+            FixedPolicy(self.params.gamma),
+            verify_by_match if is_match else verify_by_rejection,
+            decoding.ignore_eog,
+            self._is_cancelled,
+        )
+
+    def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
+        n_rows = self.params.gamma + 1 if self.draft else 1
+        threads = self.params.n_threads
+        target = self._stack.enter_context(LlamaBackend(self.target, ContextParams(n_ctx, n_rows, threads)))
+        if self.draft is None:
+            return target, None
+        reason = _no_verify(target, "target")
+        draft = None
+        if not reason:
+            try:
+                n_draft_ctx = min(n_ctx, self.draft.n_ctx_train)
+                draft = LlamaBackend(self.draft, ContextParams(n_draft_ctx, _DRAFT_ROWS, threads))
+                self._stack.enter_context(draft)
+                reason = _no_verify(draft, "draft")
+            except ModelLoadError as error:
+                reason = error.message
+        if reason:
+            self._switch_off(reason)
+            return target, None
+        return target, draft
+
+    def _decide(self, *, has_draft: bool) -> Speculation:
+        if self.draft is not None:
+            return Speculation(True, f"draft model, γ = {self.params.gamma}", (MODEL_DRAFTER,))
+        reason = "γ is 0" if has_draft else "there is no draft"
+        if self.params.requires_draft:
+            raise ConfigError(
+                f"a draft is required, but {reason}", "give --draft FILE or a pair, and --gamma 1 or more"
+            )
+        return Speculation(False, reason)
+
+    def _switch_off(self, reason: str) -> None:
+        """A limit of the machine or the model: plain decoding, said loudly, or an error where a draft is required."""
+        if self.params.requires_draft:
+            raise ConfigError(f"a draft is required, but {reason}", "leave out --require-draft to decode plainly")
+        self.speculation = Speculation(False, reason)
+
+    @staticmethod
+    def _require_compatible(target: LlamaModel, draft: LlamaModel) -> None:
+        compatibility = compare(target.vocabulary, draft.vocabulary)
+        if compatibility.match is Match.REFUSED:
+            raise IncompatiblePairError(
+                f"{draft.path.name} cannot draft for {target.path.name}: {compatibility.reason}",
+                "use a draft of the target's own family, or none",
+            )
+
+    def close(self) -> None:
+        """Free contexts and models."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _no_verify(backend: LlamaBackend, role: str) -> str:
+    """Why a model's memory rules speculation out, or nothing."""
+    if backend.capabilities.can_verify:
+        return ""
+    return f"the {role}'s {backend.capabilities.memory} memory cannot take back rejected tokens"
+
+
+def _uniform_maker(seed: int, stream: int) -> Callable[[], Uniform]:
+    """Random numbers that start over with every answer; streams of one seed are independent."""
+    return lambda: np.random.default_rng([seed, stream]).random
