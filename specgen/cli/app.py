@@ -58,7 +58,7 @@ def main() -> None:
 def _exit_code() -> int:
     """The error boundary: every exception ends here, as two lines and a code."""
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(prog_name="specgen", standalone_mode=False) or 0)
     except SpecgenError as error:
         return _fail(error)
     except TyperException as error:

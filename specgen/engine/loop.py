@@ -127,9 +127,9 @@ class Engine:
         n_past = self.target.n_past
         logits = self.target.eval([answer.history[-1], *draft.tokens], n_rows=len(draft) + 1)
 
+        if len(logits) != len(draft) + 1:  # each row decides a token, so a round always makes progress
+            raise SpecgenError(f"{len(logits)} rows for a draft of {len(draft)}", "this is a bug in specgen: report it")
         events, text, n_accepted = answer.emit_verified(logits, draft)
-        if not events and answer.finish_reason is None:
-            raise SpecgenError("a round decided no token", "this is a bug in specgen; please report it")
         self._forget(answer.n_cached)
 
         round_ = _Times.of(self).since(before, n_past, draft, n_accepted, answer.ending)
