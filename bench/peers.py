@@ -2,7 +2,7 @@
 
     python bench/peers.py [PROGRAM ...]
 
-puts them into bench/build/bin. The same compiler settings as ours (Release, native, OpenMP), so the kernels are the same.
+puts them into bench/build/bin. Compiled as ours is (Release, native, OpenMP), so the kernels are the same.
 """
 
 from __future__ import annotations

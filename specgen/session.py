@@ -115,6 +115,11 @@ class Session:
         return self.target.load_s + (self.draft.load_s if self.draft else 0.0)
 
     @property
+    def backends(self) -> list[LlamaBackend]:
+        """The contexts that were made: the target's, then the draft's."""
+        return [backend for backend in self._contexts or () if backend is not None]
+
+    @property
     def n_ctx(self) -> int:
         """Tokens of the target's context; 0 before the first engine."""
         return self._contexts[0].n_ctx if self._contexts else 0

@@ -1,0 +1,93 @@
+"""Short ways to a loaded model, a context, an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from specgen.engine.metrics import Metrics
+from specgen.llama.context import ContextParams, LlamaBackend
+from specgen.llama.model import LlamaModel
+from specgen.llama.vocabulary import LlamaVocabulary
+from specgen.session import Decoding, Session, SessionParams
+from specgen.types import AcceptRule, FloatArray, Request, SamplingParams
+from tests.tiny_gguf import FIRST_BYTE
+
+PROMPT = "Once upon a time, "
+FEED_WIDTH = 32
+"""Below 64 rows, where flash attention on the CPU starts to tile and rounds in another way."""
+SENTENCE = "Héllo wörld, the first and the second! 🦙 日本\n\ttab "
+
+
+@contextmanager
+def vocabulary_of(path: Path) -> Iterator[LlamaVocabulary]:
+    with LlamaModel(path) as model:
+        yield model.vocabulary
+
+
+@contextmanager
+def backend_of(path: Path, n_ctx: int = 512, max_rows: int = 9) -> Iterator[LlamaBackend]:
+    with LlamaModel(path) as model, LlamaBackend(model, ContextParams(n_ctx, max_rows, n_threads=1)) as backend:
+        yield backend
+
+
+def some_tokens(n: int, seed: int = 0) -> list[int]:
+    """A text without meaning: `n` byte tokens, which every tiny vocabulary has."""
+    return (FIRST_BYTE + np.random.default_rng(seed).integers(0, 256, n)).tolist()
+
+
+def fresh_logits(path: Path, tokens: Sequence[int], n_rows: int = 1, n_ctx: int = 512) -> FloatArray:
+    """What a context that never saw anything else says: (n_rows, n_vocab), one token at a time after the prompt."""
+    with backend_of(path, n_ctx) as backend:
+        n_prompt = len(tokens) - n_rows
+        feed(backend, tokens[:n_prompt])
+        return np.concatenate([backend.eval([token], 1).copy() for token in tokens[n_prompt:]])
+
+
+def feed(backend: LlamaBackend, tokens: Sequence[int]) -> None:
+    """Into the cache, without logits."""
+    for start in range(0, len(tokens), FEED_WIDTH):
+        backend.eval(tokens[start : start + FEED_WIDTH], 0)
+
+
+def assert_close(actual: FloatArray, expected: FloatArray) -> None:
+    """Equal but for rounding: one-row and many-row passes run different kernels, and the cache is F16.
+
+    Here rounding moves no logit of a tiny model by more than 0.007; one wrong token in the cache moves some logit of
+    nearly every later row by 0.2 to 10.
+    """
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=0.02)
+
+
+def open_session(target: Path, draft: Path | None, gamma: int = 4, **params: object) -> Session:
+    return Session(target, draft, SessionParams(gamma=gamma, **params))  # type: ignore[arg-type]
+
+
+def answer(
+    session: Session,
+    prompt: str | Sequence[int] = PROMPT,
+    max_tokens: int = 48,
+    *,
+    n_ctx: int = 512,
+    accept: AcceptRule = AcceptRule.REJECT,
+    stop: tuple[str, ...] = (),
+    ignore_eog: bool = False,
+    **sampling: object,
+) -> Metrics:
+    """The whole answer of a session to a text (special tokens parsed) or to ids."""
+    if isinstance(prompt, str):
+        prompt = session.target.vocabulary.tokenize(prompt, parse_special=True)
+    engine = session.engine(n_ctx, Decoding(SamplingParams(**sampling), accept, ignore_eog))  # type: ignore[arg-type]
+    metrics = Metrics(len(prompt))
+    for step in engine.generate(Request(prompt, max_tokens, stop)):
+        metrics.add(step)
+    return metrics
+
+
+def answer_of(target: Path, draft: Path | None, gamma: int = 4, **question: object) -> Metrics:
+    """The answer of a fresh session."""
+    with open_session(target, draft, gamma) as session:
+        return answer(session, **question)  # type: ignore[arg-type]
