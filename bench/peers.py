@@ -2,7 +2,7 @@
 
     python bench/peers.py [PROGRAM ...]
 
-puts them into bench/build/bin. Compiled as ours is (Release, native, OpenMP), so the kernels are the same.
+puts them into bench/build/bin, where llama.cpp's CMake puts programs. Compiled as ours is (Release, native, OpenMP), so the kernels are the same.
 """
 
 from __future__ import annotations
@@ -42,10 +42,8 @@ def _source() -> Path:
 
 def _build(program: str) -> None:
     print(f"building {program} (some minutes, once)", file=sys.stderr, flush=True)
-    folder = BUILD / "cmake"
     settings = {
         "CMAKE_BUILD_TYPE": "Release",
-        "CMAKE_RUNTIME_OUTPUT_DIRECTORY": str((BUILD / "bin").absolute()),
         "BUILD_SHARED_LIBS": "OFF",
         "LLAMA_CURL": "OFF",
         "LLAMA_OPENSSL": "OFF",
@@ -56,8 +54,8 @@ def _build(program: str) -> None:
     log = BUILD / f"{program}.log"
     with log.open("w") as out:
         for command in (
-            ["cmake", "-S", str(_source()), "-B", str(folder), *configure],
-            ["cmake", "--build", str(folder), "--target", program, "--parallel", str(os.cpu_count() or 1)],
+            ["cmake", "-S", str(_source()), "-B", str(BUILD), *configure],
+            ["cmake", "--build", str(BUILD), "--target", program, "--parallel", str(os.cpu_count() or 1)],
         ):
             if subprocess.run(command, stdout=out, stderr=out, check=False).returncode:
                 sys.exit(f"building {program} failed; see {log}")

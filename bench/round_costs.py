@@ -2,9 +2,9 @@
 
     python bench/round_costs.py [--gamma 4] [--repeats 5] [--tokens 160]
 
-Decodes the six prompts, writing down how many rows every pass of target and draft had; then times passes of just those
-widths at a similar cache length, in turn with the decoding. What the sum of the passes does not explain is time that the
-loop itself costs: Python, sampling, printing, rollbacks. Prints one line per prompt.
+Decodes the six prompts, writing down how many rows every pass of target and draft had; then times passes of just
+those widths at a similar cache length, in turn with the decoding. What the sum of the passes does not explain is time
+that the loop itself costs: Python, sampling, printing, rollbacks. Prints one line per prompt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Widths:
         self._eval = backend.eval
         backend.eval = self._counted  # type: ignore[method-assign]
 
-    def _counted(self, tokens: Sequence[int], n_rows: int, pad_to: int = 1):  # noqa: ANN202
+    def _counted(self, tokens: Sequence[int], n_rows: int, pad_to: int = 1):
         self.counts[len(tokens), n_rows] += 1
         return self._eval(tokens, n_rows, pad_to)
 

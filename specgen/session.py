@@ -20,7 +20,7 @@ from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy
 from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
 from specgen.errors import ConfigError, IncompatiblePairError, ModelLoadError
-from specgen.llama.context import ContextParams, LlamaBackend
+from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
 from specgen.llama.model import ALL_LAYERS, LlamaModel
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
@@ -120,6 +120,11 @@ class Session:
         return [backend for backend in self._contexts or () if backend is not None]
 
     @property
+    def kv_types(self) -> list[str]:
+        """Precision of the caches, in the order of `backends`."""
+        return [backend.kv_type for backend in self.backends]
+
+    @property
     def n_ctx(self) -> int:
         """Tokens of the target's context; 0 before the first engine."""
         return self._contexts[0].n_ctx if self._contexts else 0
@@ -163,7 +168,8 @@ class Session:
     def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
         n_rows = self.params.gamma + 1 if self.draft else 1
         threads = self.params.n_threads
-        target = self._stack.enter_context(LlamaBackend(self.target, ContextParams(n_ctx, n_rows, threads)))
+        params = ContextParams(n_ctx, n_rows, threads, natural_kv_type(self.target))
+        target = self._stack.enter_context(LlamaBackend(self.target, params))
         if self.draft is None:
             return target, None
         reason = _no_verify(target, "target")
@@ -171,7 +177,8 @@ class Session:
         if not reason:
             try:
                 n_draft_ctx = min(n_ctx, self.draft.n_ctx_train)
-                draft = LlamaBackend(self.draft, ContextParams(n_draft_ctx, _DRAFT_ROWS, threads))
+                params = ContextParams(n_draft_ctx, _DRAFT_ROWS, threads, natural_kv_type(self.draft))
+                draft = LlamaBackend(self.draft, params)
                 self._stack.enter_context(draft)
                 reason = _no_verify(draft, "draft")
             except ModelLoadError as error:

@@ -113,6 +113,7 @@ def write_llama(
     *,
     seed: int = 0,
     noise: float = 0.0,
+    loudness: float = 1.0,
     n_vocab: int | None = None,
     n_layer: int = 2,
     n_embd: int = 64,
@@ -128,6 +129,8 @@ def write_llama(
         path: the file to write.
         seed: of the weights.
         noise: moves the weights away from the seed's by this part: a draft that agrees now and then.
+        loudness: of the layers beside the embeddings; quiet models of one seed resemble each other, whatever their
+            architecture.
         n_vocab: pads the vocabulary with unused tokens.
         n_layer, n_embd, n_ctx_train: sizes.
         tokens: other texts for some ids.
@@ -138,7 +141,7 @@ def write_llama(
     tokenizer = tokenizer or bpe(add_bos=add_bos, chat_template=chat_template)
     tokenizer = tokenizer.renamed(tokens or {}).padded(n_vocab or 0)
     n_head, n_head_kv, n_ff = 4, 2, 2 * n_embd
-    file = _File(path, "llama", tokenizer, n_layer, n_embd, n_ctx_train, seed, noise)
+    file = _File(path, "llama", tokenizer, n_layer, n_embd, n_ctx_train, seed, noise, loudness)
     file.writer.add_feed_forward_length(n_ff)
     file.writer.add_head_count(n_head)
     file.writer.add_head_count_kv(n_head_kv)
@@ -236,13 +239,14 @@ def write_lfm2(
     *,
     seed: int = 0,
     noise: float = 0.0,
+    loudness: float = 1.0,
     n_embd: int = 64,
     n_ctx_train: int = 2048,
     tokenizer: Tokenizer | None = None,
 ) -> Path:
     """Architecture lfm2: a short convolution and attention; llama.cpp keeps snapshots (n_rs_seq) of its state."""
     n_layer, n_head, n_head_kv, n_ff, n_cache = 2, 4, 2, 2 * n_embd, 3
-    file = _File(path, "lfm2", tokenizer or bpe(), n_layer, n_embd, n_ctx_train, seed, noise)
+    file = _File(path, "lfm2", tokenizer or bpe(), n_layer, n_embd, n_ctx_train, seed, noise, loudness)
     file.writer.add_feed_forward_length(n_ff)
     file.writer.add_head_count(n_head)
     file.writer.add_head_count_kv([0, n_head_kv])
@@ -253,7 +257,7 @@ def write_lfm2(
     file.constant("blk.0.attn_norm.weight", n_embd)
     file.random("blk.0.shortconv.conv.weight", n_embd, n_cache)
     file.random("blk.0.shortconv.in_proj.weight", 3 * n_embd, n_embd)
-    file.random("blk.0.shortconv.out_proj.weight", n_embd, n_embd)
+    file.random("blk.0.shortconv.out_proj.weight", n_embd, n_embd, scale=loudness)
     file.feed_forward(0, n_ff)
     file.attention(1, n_head, n_head_kv, n_embd // n_head)
     for name in ("attn_q_norm", "attn_k_norm"):
@@ -322,6 +326,7 @@ class _File:
         n_ctx_train: int,
         seed: int,
         noise: float = 0.0,
+        loudness: float = 1.0,
     ) -> None:
         self.path = path
         self.tokenizer = tokenizer
@@ -330,6 +335,7 @@ class _File:
         self._weights = np.random.default_rng(seed)
         self._noise = np.random.default_rng([seed, 1])
         self._noise_scale = noise
+        self._loudness = loudness
         self.writer = GGUFWriter(path, architecture)
         self.writer.add_name(f"tiny {architecture}")
         self.writer.add_block_count(n_layer)
@@ -393,14 +399,14 @@ class _File:
         self.random(f"blk.{i}.attn_q.weight", n_head * n_embd_head, n_embd, scale=1.5)
         self.random(f"blk.{i}.attn_k.weight", n_head_kv * n_embd_head, n_embd, scale=1.5)
         self.random(f"blk.{i}.attn_v.weight", n_head_kv * n_embd_head, n_embd, scale=2.0)
-        self.random(f"blk.{i}.attn_output.weight", n_embd, n_head * n_embd_head)
+        self.random(f"blk.{i}.attn_output.weight", n_embd, n_head * n_embd_head, scale=self._loudness)
 
     def feed_forward(self, i: int, n_ff: int) -> None:
         n_embd = self.n_embd
         self.constant(f"blk.{i}.ffn_norm.weight", n_embd)
         self.random(f"blk.{i}.ffn_gate.weight", n_ff, n_embd)
         self.random(f"blk.{i}.ffn_up.weight", n_ff, n_embd)
-        self.random(f"blk.{i}.ffn_down.weight", n_embd, n_ff, scale=2.0)
+        self.random(f"blk.{i}.ffn_down.weight", n_embd, n_ff, scale=2.0 * self._loudness)
 
     _D_CONV, _D_STATE, _DT_RANK = 4, 8, 4
 

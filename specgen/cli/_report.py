@@ -30,7 +30,7 @@ def header(name: str, session: Session, decoding: Decoding) -> str:
         [
             f"{name}: {' + '.join(models)}",
             f"{session.params.n_threads} threads",
-            f"context {session.n_ctx:,}",
+            f"context {session.n_ctx:,} ({' and '.join(session.kv_types)} cache)",
             _sampling(decoding),
             f"speculation: {state}",
         ]
@@ -93,6 +93,7 @@ def as_json(
             "stop": list(stop),
             "gamma": params.gamma,
             "ctx_size": session.n_ctx,
+            "kv_types": session.kv_types,
             "threads": params.n_threads,
             "gpu_layers": params.n_gpu_layers,
             "draft_gpu_layers": params.n_draft_gpu_layers,

@@ -96,6 +96,11 @@ class LlamaModel:
         return bool(self._lib.llama_model_has_decoder(self._handle))
 
     @property
+    def is_all_f32(self) -> bool:
+        """Whether the weights are 32-bit floats."""
+        return int(self._lib.llama_model_ftype(self._handle)) == 0
+
+    @property
     def description(self) -> str:
         """Architecture, size class and quantisation, as llama.cpp says it."""
         buffer = ctypes.create_string_buffer(256)

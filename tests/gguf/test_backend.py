@@ -7,6 +7,7 @@ import pytest
 
 from specgen.engine.backend import MemoryKind
 from specgen.errors import BackendError, ModelLoadError
+from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend
 from specgen.llama.model import LlamaModel
 from tests.gguf.helpers import assert_close, backend_of, feed, fresh_logits, some_tokens
@@ -24,6 +25,7 @@ WITHOUT_ROLLBACK = pytest.mark.parametrize("kind", ["mamba", "jamba"])
 UNLIMITED = pytest.mark.parametrize("kind", ["llama", "gemma3"])
 
 TEXT = some_tokens(100)
+LONG_TEXT = some_tokens(600)
 JUNK = some_tokens(8, seed=1)
 WINDOW = 32
 
@@ -133,11 +135,36 @@ def test_round_after_round_of_rejected_drafts_leaves_no_trace(path):
 
 
 @UNLIMITED
-def test_a_rollback_across_the_sliding_window_is_right(path):
-    with backend_of(path) as backend:
-        feed(backend, TEXT)
-        backend.rollback(20)
-        assert_close(backend.eval(TEXT[20:29], 9), fresh_logits(path, TEXT[:29], 9))
+def test_a_rollback_across_many_sliding_windows_is_right(path):
+    """Longer than the cache that llama.cpp would keep of a window."""
+    with backend_of(path, n_ctx=1024) as backend:
+        feed(backend, LONG_TEXT)
+        backend.rollback(100)
+        assert_close(backend.eval(LONG_TEXT[100:109], 9), fresh_logits(path, LONG_TEXT[:109], 9))
+
+
+@pytest.fixture
+def keeps_only_the_window(monkeypatch):
+    """Contexts without swa_full: what has left the window may be overwritten."""
+    lib = library.load()
+    init = lib.llama_init_from_model
+
+    def init_without_swa_full(model, params):
+        params.swa_full = False
+        return init(model, params)
+
+    monkeypatch.setattr(lib, "llama_init_from_model", init_without_swa_full)
+
+
+@pytest.mark.parametrize("kind", ["gemma3"])
+def test_a_window_that_has_lost_what_a_rollback_needs_raises(path, keeps_only_the_window):
+    with backend_of(path, n_ctx=1024) as backend:
+        feed(backend, LONG_TEXT[:590])
+        backend.eval([LONG_TEXT[590], *JUNK], 9)
+        backend.rollback(591)
+        assert_close(backend.eval(LONG_TEXT[591:600], 9), fresh_logits(path, LONG_TEXT, 9, n_ctx=1024))
+        with pytest.raises(BackendError, match="its sliding window of 32 has lost what a rollback to 100 needs"):
+            backend.rollback(100)
 
 
 @UNLIMITED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,26 +17,29 @@ from specgen.errors import (
     ModelNotFoundError,
 )
 from specgen.llama.model import LoadCancelledError
+from specgen.pairs.compatibility import MAX_PADDING
 from specgen.session import Decoding, Session, SessionParams
-from specgen.types import AcceptRule, FinishReason, Request
+from specgen.types import AcceptRule, FinishReason
 from tests import tiny_gguf
-from tests.gguf.helpers import PROMPT, answer, answer_of, open_session, some_tokens
+from tests.conftest import DRAFT_NOISE, QUIETER
+from tests.gguf.helpers import answer, answer_of, ask, open_session, run, some_tokens, steady_question
 from tests.unit.helpers import check_counts
 
 OTHER_PROMPT = "the other one, and longer: " * 3
 PAIRS = {
     "full": ("llama", "llama_draft"),
     "sliding window": ("gemma3", "gemma3_draft"),
-    "snapshots": ("lfm2", "llama_draft"),
+    "snapshots": ("lfm2", "lfm2_draft"),
 }
 EVERY_PAIR = pytest.mark.parametrize("kind", PAIRS)
 SETTINGS = {
     "repeat penalty": {"repeat_penalty": 1.3},
     "presence and frequency": {"presence_penalty": 0.8, "frequency_penalty": 0.4, "repeat_last_n": -1},
-    "DRY": {"dry_multiplier": 2.0},
-    "bias": {"logit_bias": ((tiny_gguf.FIRST_BYTE + ord("e"), 3.0), (tiny_gguf.FIRST_BYTE + ord("t"), -np.inf))},
+    "DRY": {"dry_multiplier": 5.0, "dry_allowed_length": 1},
+    "bias": {"logit_bias": ((270, 5.0), (275, -np.inf))},
 }
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+XTC = {"xtc_probability": 0.5, "xtc_threshold": 0.05}
 EOG_IS_NEAR = {"logit_bias": ((tiny_gguf.IM_END, 6.0),)}
 """Lifts the end of generation just enough to win now and then."""
 N_PROMPT = 60
@@ -48,19 +53,23 @@ def paths(tiny_models):
 
 
 @pytest.fixture(scope="module")
-def plain(paths):
-    """The answer of the target alone; same questions are asked once."""
+def steady(paths):
+    """A question for a kind of pair, and the answer of its target alone; every one is looked for once."""
 
     @cache
-    def ask(kind, **question):
-        return answer_of(paths(kind)[0], None, **question)
+    def find(kind, **question):
+        return steady_question(paths(kind)[0], **question)
 
-    return ask
+    return find
 
 
 @pytest.fixture
 def pair(paths, kind):
     return paths(kind)
+
+
+def spell(session, token_ids) -> str:
+    return b"".join(map(session.target.vocabulary.token_bytes, token_ids)).decode(errors="replace")
 
 
 def assert_same(metrics, expected):
@@ -71,9 +80,10 @@ def assert_same(metrics, expected):
 
 @EVERY_PAIR
 @pytest.mark.parametrize("gamma", range(9))
-def test_greedy_text_is_the_same_for_every_draft_length(pair, plain, kind, gamma):
-    metrics = answer_of(*pair, gamma)
-    assert_same(metrics, plain(kind))
+def test_greedy_text_is_the_same_for_every_draft_length(pair, steady, kind, gamma):
+    question, expected = steady(kind)
+    metrics = answer_of(*pair, gamma, **question)
+    assert_same(metrics, expected)
     stats = check_counts(metrics)
     if gamma:
         assert 0 < stats.n_accepted < stats.n_drafted
@@ -82,23 +92,22 @@ def test_greedy_text_is_the_same_for_every_draft_length(pair, plain, kind, gamma
 @EVERY_PAIR
 @EVERY_SETTING
 @pytest.mark.parametrize("gamma", [1, 4, 8])
-def test_greedy_text_with_settings_is_the_same_for_every_draft_length(pair, plain, kind, setting, gamma):
-    metrics = answer_of(*pair, gamma, **setting)
-    assert_same(metrics, plain(kind, **setting))
-    assert metrics.token_ids != plain(kind).token_ids
-    assert check_counts(metrics).n_drafted
+def test_greedy_text_with_settings_is_the_same_for_every_draft_length(pair, steady, kind, setting, gamma):
+    question, expected = steady(kind, **setting)
+    assert expected.token_ids != answer_of(pair[0], None, prompt=question["prompt"]).token_ids
+    metrics = answer_of(*pair, gamma, **question)
+    assert_same(metrics, expected)
+    assert check_counts(metrics).n_accepted
 
 
 @EVERY_PAIR
-@pytest.mark.parametrize(
-    "setting", [{}, {"repeat_penalty": 1.3}, {"xtc_probability": 0.5, "xtc_threshold": 0.05}], ids=str
-)
+@pytest.mark.parametrize("setting", [{}, SETTINGS["repeat penalty"], XTC], ids=["plain", "repeat penalty", "XTC"])
 @pytest.mark.parametrize("gamma", [1, 4, 8])
-def test_a_seed_means_one_text_when_matching(pair, plain, kind, setting, gamma):
-    question = {"temperature": 0.8, "seed": 7, **setting}
+def test_a_seed_means_one_text_when_matching(pair, steady, kind, setting, gamma):
+    question, expected = steady(kind, temperature=0.8, seed=7, **setting)
+    assert expected.token_ids != answer_of(pair[0], None, prompt=question["prompt"]).token_ids
     metrics = answer_of(*pair, gamma, accept=AcceptRule.MATCH, **question)
-    assert_same(metrics, plain(kind, **question))
-    assert metrics.token_ids != plain(kind).token_ids
+    assert_same(metrics, expected)
     assert check_counts(metrics).n_accepted
 
 
@@ -111,15 +120,48 @@ def test_a_seed_means_one_text_when_rejecting(pair):
     assert answer_of(*pair, temperature=1.5, seed=8).token_ids != first.token_ids
 
 
+@pytest.mark.parametrize("kind", ["full"])
+def test_rejection_keeps_the_targets_distribution(pair):
+    """The first three tokens of 1,000 answers, against the probabilities of all 27 beginnings."""
+    sampling = {"temperature": 2.0, "top_k": 3, "top_p": 1.0, "min_p": 0.0}
+    n_answers = 1000
+    with open_session(*pair, gamma=2) as session:
+        answers = [answer(session, LONG_PROMPT, 3, seed=seed, **sampling) for seed in range(n_answers)]
+        expected = probs_of_beginnings(*ask(session, LONG_PROMPT, 3, **sampling), n_tokens=3)
+    n_accepted = sum(metrics.stats().n_accepted for metrics in answers)
+    assert 0.2 * n_answers < n_accepted < 0.8 * n_answers
+    counts = Counter(tuple(metrics.token_ids) for metrics in answers)
+    assert {*counts} <= {*expected}
+    frequent = {beginning: n_answers * prob for beginning, prob in expected.items() if n_answers * prob >= 5}
+    chi_square = sum((counts[beginning] - n) ** 2 / n for beginning, n in frequent.items())
+    assert chi_square < 60  # 26 degrees of freedom: one seed in 5,000 would exceed it
+
+
+def probs_of_beginnings(engine, request, n_tokens):
+    """The probability of every sequence of `n_tokens` that can follow the prompt, by feeding the target."""
+    beginnings = {(): 1.0}
+    for _ in range(n_tokens):
+        longer = {}
+        for beginning, prob in beginnings.items():
+            engine.target.rollback(0)
+            row = engine.target.eval([*request.prompt, *beginning], 1)[0]
+            distribution = engine.sampler.distribution(row)
+            for token, share in zip(distribution.ids.tolist(), distribution.probs.tolist(), strict=True):
+                longer[*beginning, token] = prob * share
+        beginnings = longer
+    return beginnings
+
+
 @pytest.mark.parametrize("kind", ["full", "sliding window"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_model_that_drafts_for_itself_is_always_right(paths, plain, kind, temperature):
+def test_a_model_that_drafts_for_itself_is_always_right(paths, steady, kind, temperature):
+    question, expected = steady(kind, max_tokens=51, temperature=temperature)
     target = paths(kind)[0]
-    metrics = answer_of(target, target, 4, max_tokens=51, temperature=temperature, accept=AcceptRule.REJECT)
+    metrics = answer_of(target, target, 4, **question)
     stats = check_counts(metrics)
     assert (stats.n_drafted, stats.n_accepted, stats.n_rounds) == (40, 40, 10)
     if not temperature:
-        assert_same(metrics, plain(kind, max_tokens=51))
+        assert_same(metrics, expected)
 
 
 @EVERY_PAIR
@@ -142,22 +184,24 @@ def test_a_second_prompt_finds_no_state_of_the_first(tiny_models, kind):
 
 @EVERY_PAIR
 @pytest.mark.parametrize("n_steps", [0, 1, 2, 5])
-def test_an_answer_that_is_closed_early_leaves_the_caches_consistent(pair, plain, kind, n_steps):
+def test_an_answer_that_is_closed_early_leaves_the_caches_consistent(pair, steady, kind, n_steps):
+    question, expected = steady(kind)
     with open_session(*pair, gamma=8) as session:
-        engine = session.engine(512, Decoding())
-        steps = engine.generate(Request(LONG_PROMPT, 48))
+        engine, request = ask(session, LONG_PROMPT, 48)
+        steps = engine.generate(request)
         n_emitted = sum(len(next(steps).tokens) for _ in range(n_steps))
         steps.close()
         if n_steps:
             assert engine.target.n_past == N_PROMPT + n_emitted - 1
-        assert_same(answer(session), plain(kind))
+        assert_same(answer(session, **question), expected)
 
 
 @EVERY_PAIR
 @pytest.mark.parametrize("max_tokens", [0, 1, 2, 3, 5, 9, 10])
-def test_the_token_limit_is_exact(pair, plain, kind, max_tokens):
-    metrics = answer_of(*pair, 8, max_tokens=max_tokens)
-    assert metrics.token_ids == plain(kind).token_ids[:max_tokens]
+def test_the_token_limit_is_exact(pair, steady, kind, max_tokens):
+    question, expected = steady(kind)
+    metrics = answer_of(*pair, 8, **{**question, "max_tokens": max_tokens})
+    assert metrics.token_ids == expected.token_ids[:max_tokens]
     assert metrics.finish_reason is FinishReason.LENGTH
     check_counts(metrics)
 
@@ -165,13 +209,13 @@ def test_the_token_limit_is_exact(pair, plain, kind, max_tokens):
 @EVERY_PAIR
 @pytest.mark.parametrize("gamma", [0, 1, 4, 8])
 @pytest.mark.parametrize("n_ctx", [100, 256])
-def test_a_full_context_ends_the_answer(pair, plain, kind, gamma, n_ctx):
+def test_a_full_context_ends_the_answer(pair, steady, kind, gamma, n_ctx):
     """256 is a size that llama.cpp does not round up."""
-    question = {"max_tokens": 1000, "n_ctx": n_ctx}
+    question, expected = steady(kind, max_tokens=1000, n_ctx=n_ctx)
     metrics = answer_of(*pair, gamma, **question)
     assert metrics.finish_reason is FinishReason.LENGTH
     assert metrics.stats().n_prompt + len(metrics.token_ids) == n_ctx + 1
-    assert_same(metrics, plain(kind, **question))
+    assert_same(metrics, expected)
 
 
 @EVERY_PAIR
@@ -180,36 +224,34 @@ def test_a_prompt_as_long_as_the_context_gets_one_token(pair):
     assert (len(metrics.token_ids), metrics.finish_reason) == (1, FinishReason.LENGTH)
 
 
-def test_a_prompt_longer_than_the_context_is_refused_and_the_next_answered(paths, plain):
+def test_a_prompt_longer_than_the_context_is_refused_and_the_next_answered(paths, steady):
+    question, expected = steady("full")
     with open_session(*paths("full")) as session:
-        answer(session, n_ctx=512)
         with pytest.raises(ContextLengthError, match="the prompt has 513 tokens, the context holds 512") as caught:
             answer(session, some_tokens(513), 10)
         assert "--ctx-size 523" in caught.value.hint
-        assert_same(answer(session), plain("full"))
+        assert_same(answer(session, **question), expected)
 
 
-@pytest.mark.parametrize("n_draft_ctx", [N_PROMPT - 1, N_PROMPT, N_PROMPT + 1, N_PROMPT + 20])
-def test_a_draft_with_a_shorter_context_drafts_as_long_as_it_can(paths, tmp_path, n_draft_ctx):
-    draft = tiny_gguf.write_llama(tmp_path / "short.gguf", noise=0.05, n_ctx_train=n_draft_ctx)
-    target = paths("full")[0]
-    metrics = answer_of(target, draft, prompt=LONG_PROMPT)
-    assert_same(metrics, answer_of(target, None, prompt=LONG_PROMPT))
-    assert bool(metrics.stats().n_drafted) == (n_draft_ctx > N_PROMPT)
+@pytest.mark.parametrize("n_draft_ctx", [19, 20, 21, 40])
+def test_a_draft_with_a_shorter_context_drafts_as_long_as_it_can(paths, steady, tmp_path, n_draft_ctx):
+    question, expected = steady("full")
+    draft = tiny_gguf.write_llama(tmp_path / "short.gguf", noise=DRAFT_NOISE, n_ctx_train=n_draft_ctx)
+    metrics = answer_of(paths("full")[0], draft, **question)
+    assert_same(metrics, expected)
+    assert bool(metrics.stats().n_drafted) == (n_draft_ctx > len(question["prompt"]))
 
 
 @EVERY_PAIR
 @pytest.mark.parametrize("gamma", [1, 4, 8])
-def test_an_end_of_generation_ends_the_answer_wherever_it_comes(pair, plain, kind, gamma):
-    for seed in range(5):
-        prompt = some_tokens(20, seed)
-        question = {"prompt": prompt, "max_tokens": 200, **EOG_IS_NEAR}
-        expected = answer_of(pair[0], None, **question)
-        metrics = answer_of(*pair, gamma, **question)
-        assert_same(metrics, expected)
-        assert metrics.finish_reason is FinishReason.STOP
-        assert tiny_gguf.IM_END not in metrics.token_ids
-        check_counts(metrics, ended_by_eog=True)
+@pytest.mark.parametrize("first_seed", [0, 100, 200, 300])
+def test_an_end_of_generation_ends_the_answer_wherever_it_comes(pair, steady, kind, gamma, first_seed):
+    question, expected = steady(kind, first_seed=first_seed, max_tokens=200, **EOG_IS_NEAR)
+    metrics = answer_of(*pair, gamma, **question)
+    assert_same(metrics, expected)
+    assert metrics.finish_reason is FinishReason.STOP
+    assert tiny_gguf.IM_END not in metrics.token_ids
+    check_counts(metrics, ended_by_eog=True)
 
 
 @EVERY_PAIR
@@ -222,48 +264,60 @@ def test_an_ignored_end_of_generation_is_never_said(pair, temperature):
 
 @EVERY_PAIR
 @pytest.mark.parametrize("gamma", [0, 1, 4, 8])
-def test_a_stop_string_ends_the_answer_before_it(pair, plain, kind, gamma):
-    whole = plain(kind).text
-    stop = whole[20:23]
-    metrics = answer_of(*pair, gamma, stop=(stop, "not in it"))
-    assert metrics.text == whole[: whole.index(stop)]
+def test_a_stop_string_ends_the_answer_before_it(pair, steady, kind, gamma):
+    question, expected = steady(kind)
+    stop = expected.text[20:23]
+    metrics = answer_of(*pair, gamma, **question, stop=(stop, "not in it"))
+    assert metrics.text == expected.text[: expected.text.index(stop)]
     assert metrics.finish_reason is FinishReason.STOP
-    assert metrics.token_ids == plain(kind).token_ids[: len(metrics.token_ids)]
+    n_tokens = len(metrics.token_ids)
+    assert metrics.token_ids == expected.token_ids[:n_tokens]
     with open_session(pair[0], None) as session:
-        last = session.target.vocabulary.token_bytes(metrics.token_ids[-1])
-    assert stop.encode()[-1:] in last
+        spelled = [spell(session, expected.token_ids[:n]) for n in (n_tokens - 1, n_tokens)]
+    assert [stop in text for text in spelled] == [False, True]
 
 
 @EVERY_PAIR
 def test_the_text_is_what_the_tokens_spell(pair, kind):
     with open_session(*pair) as session:
         metrics = answer(session, max_tokens=200)
-        spelled = b"".join(map(session.target.vocabulary.token_bytes, metrics.token_ids)).decode(errors="replace")
+        spelled = spell(session, metrics.token_ids)
     assert spelled.startswith(metrics.text)
     assert len(spelled) - len(metrics.text) <= 1
 
 
-def test_a_draft_may_know_more_tokens_than_its_target(paths, plain, tmp_path):
-    draft = tiny_gguf.write_llama(tmp_path / "padded.gguf", noise=0.05, n_vocab=400)
-    metrics = answer_of(paths("full")[0], draft)
-    assert_same(metrics, plain("full"))
-    assert metrics.stats().n_accepted
+@pytest.mark.parametrize("n_vocab", [300, len(tiny_gguf.bpe().tokens) + MAX_PADDING])
+def test_a_draft_may_know_more_tokens_than_its_target(paths, steady, tmp_path, n_vocab):
+    question, expected = steady("full")
+    draft = tiny_gguf.write_llama(tmp_path / "padded.gguf", loudness=QUIETER, n_vocab=n_vocab)
+    assert_same(answer_of(paths("full")[0], draft, **question), expected)
 
 
-def test_a_target_may_know_more_tokens_than_its_draft(paths, plain, tmp_path):
+def test_a_draft_that_says_what_its_target_does_not_know_costs_only_speed(paths, steady, tmp_path):
+    question, expected = steady("full")
+    padded = tiny_gguf.bpe().padded(300)
+    padded = replace(padded, spoken=padded.spoken | {*range(283, 300)})
+    draft = tiny_gguf.write_llama(tmp_path / "padded.gguf", tokenizer=padded)
+    metrics = answer_of(paths("full")[0], draft, **question)
+    assert_same(metrics, expected)
+    assert min(round_.n_drafted for round_ in metrics.rounds[:20]) < 4
+
+
+def test_a_target_may_know_more_tokens_than_its_draft(paths, tmp_path):
     target = tiny_gguf.write_llama(tmp_path / "padded.gguf", n_vocab=400)
-    metrics = answer_of(target, paths("full")[1])
-    assert_same(metrics, answer_of(target, None))
-    assert metrics.stats().n_accepted
+    question, expected = steady_question(target)
+    assert_same(answer_of(target, paths("full")[1], **question), expected)
 
 
 @pytest.mark.xfail(strict=True, reason="the draft is fed the unknown token, and the answer dies of it")
-@pytest.mark.parametrize("prompt", [[350, *LONG_PROMPT], LONG_PROMPT], ids=["in the prompt", "in the answer"])
-def test_a_token_that_the_draft_does_not_know_ends_drafting_and_not_the_answer(paths, tmp_path, prompt):
+@pytest.mark.parametrize("where", ["prompt", "answer"])
+def test_a_token_that_the_draft_does_not_know_ends_drafting_and_not_the_answer(paths, tmp_path, where):
     target = tiny_gguf.write_llama(tmp_path / "padded.gguf", n_vocab=400)
-    question = {"prompt": prompt, "logit_bias": ((350, 5.5),)}
-    expected = answer_of(target, None, **question)
-    assert 350 in expected.token_ids
+    question, expected = steady_question(target, logit_bias=((350, 5.5),) if where == "answer" else ())
+    if where == "prompt":
+        question["prompt"][5] = 350
+        expected = answer_of(target, None, **question)
+    assert 350 in [*question["prompt"], *expected.token_ids]
     assert_same(answer_of(target, paths("full")[1], **question), expected)
 
 
@@ -352,34 +406,30 @@ def test_loading_tells_which_file_and_can_be_cancelled(paths):
 
 
 @EVERY_PAIR
-def test_an_interrupted_answer_keeps_what_it_said_and_leaves_the_session_usable(pair, plain, kind):
+def test_an_interrupted_answer_keeps_what_it_said_and_leaves_the_session_usable(pair, steady, kind):
+    question, expected = steady(kind)
     is_over = False
     with Session(*pair, SessionParams(), is_cancelled=lambda: is_over) as session:
-        engine = session.engine(512, Decoding())
+        engine, request = ask(session, **question)
         tokens = []
-        prompt = session.target.vocabulary.tokenize(PROMPT, parse_special=True)
-        for step in engine.generate(Request(prompt, 48)):
+        for step in engine.generate(request):
             tokens += [event.token for event in step.tokens]
             is_over = len(tokens) >= 10
         assert step.finish_reason is FinishReason.INTERRUPTED
-        assert tokens == plain(kind).token_ids[: len(tokens)]
+        assert tokens == expected.token_ids[: len(tokens)]
         is_over = False
-        assert_same(answer(session), plain(kind))
+        assert_same(answer(session, **question), expected)
 
 
-def test_a_prompt_can_be_interrupted(paths, plain):
-    n_asked = 0
-
-    def is_cancelled():
-        nonlocal n_asked
-        n_asked += 1
-        return n_asked == 2
-
-    with Session(*paths("full"), SessionParams(), is_cancelled=is_cancelled) as session:
-        metrics = answer(session, some_tokens(400))
+def test_a_prompt_can_be_interrupted(paths, steady):
+    question, expected = steady("full")
+    answers = iter([False, True])
+    with Session(*paths("full"), SessionParams(), is_cancelled=lambda: next(answers, False)) as session:
+        engine, request = ask(session, some_tokens(400), 48)
+        metrics = run(engine, request)
         assert (metrics.token_ids, metrics.finish_reason) == ([], FinishReason.INTERRUPTED)
-        assert 0 < session.engine(512, Decoding()).target.n_past < 400
-        assert_same(answer(session), plain("full"))
+        assert 0 < engine.target.n_past < 400
+        assert_same(answer(session, **question), expected)
 
 
 @pytest.mark.parametrize(("n_prompt", "max_tokens", "n_ctx"), [(10, 10, 1000), (10, 5000, 1000), (5, 5, 1000)])
