@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter, TokenType
+from gguf import GGUFWriter, LlamaFileType, TokenType
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -182,8 +182,9 @@ def write_gemma3(
         file.feed_forward(i, n_ff)
         for name in ("attn_q_norm", "attn_k_norm"):
             file.constant(f"blk.{i}.{name}.weight", n_embd_head, value=1.5)
-        for name in ("post_attention_norm", "post_ffw_norm"):
-            file.constant(f"blk.{i}.{name}.weight", n_embd, value=1.0)
+        file.constant(f"blk.{i}.post_attention_norm.weight", n_embd)
+        # Quiet: ggml's GELU is a table of 16-bit floats, whose steps would make one-row and many-row passes differ.
+        file.constant(f"blk.{i}.post_ffw_norm.weight", n_embd, value=0.1)
     return file.close()
 
 
@@ -341,6 +342,7 @@ class _File:
         self.writer.add_block_count(n_layer)
         self.writer.add_embedding_length(n_embd)
         self.writer.add_context_length(n_ctx_train)
+        self.writer.add_file_type(LlamaFileType.ALL_F32)
         self._add_tokenizer()
 
     def _add_tokenizer(self) -> None:

@@ -75,7 +75,7 @@ def test_an_unreadable_file_is_refused(broken):
     assert "cannot be read" in refusal(path).message
 
 
-@pytest.mark.parametrize("n_bytes", [4, 5, 8, 15, 23, 24, 30, 100, 1_000, 5_000])
+@pytest.mark.parametrize("n_bytes", [4, 5, 8, 15, 23, 24, 30, 100, 1_000, 2_000])
 def test_a_file_cut_in_its_header_is_refused(broken, n_bytes):
     error = refusal(broken(n_bytes))
     assert DAMAGED in error.hint

@@ -246,7 +246,7 @@ def test_a_draft_with_a_shorter_context_drafts_as_long_as_it_can(paths, steady, 
 @pytest.mark.parametrize("gamma", [1, 4, 8])
 @pytest.mark.parametrize("first_seed", [0, 100, 200, 300])
 def test_an_end_of_generation_ends_the_answer_wherever_it_comes(pair, steady, kind, gamma, first_seed):
-    question, expected = steady(kind, first_seed=first_seed, max_tokens=200, **EOG_IS_NEAR)
+    question, expected = steady(kind, first_seed=first_seed, max_tokens=400, **EOG_IS_NEAR)
     metrics = answer_of(*pair, gamma, **question)
     assert_same(metrics, expected)
     assert metrics.finish_reason is FinishReason.STOP
@@ -398,18 +398,18 @@ def test_a_draft_that_cannot_generate_is_an_error(tiny_models, draft):
 def test_loading_tells_which_file_and_can_be_cancelled(paths):
     target, draft = paths("full")
     told = []
-    with Session(target, draft, SessionParams(), lambda path, fraction: not told.append((path, fraction))):
+    with Session(target, draft, SessionParams(0, 0), lambda path, fraction: not told.append((path, fraction))):
         assert [path for path, _ in told] == sorted((path for path, _ in told), key=[target, draft].index)
         assert {(target, 1.0), (draft, 1.0)} <= {*told}
     with pytest.raises(LoadCancelledError):
-        Session(target, draft, SessionParams(), lambda path, _: path == target)
+        Session(target, draft, SessionParams(0, 0), lambda path, _: path == target)
 
 
 @EVERY_PAIR
 def test_an_interrupted_answer_keeps_what_it_said_and_leaves_the_session_usable(pair, steady, kind):
     question, expected = steady(kind)
     is_over = False
-    with Session(*pair, SessionParams(), is_cancelled=lambda: is_over) as session:
+    with Session(*pair, SessionParams(0, 0), is_cancelled=lambda: is_over) as session:
         engine, request = ask(session, **question)
         tokens = []
         for step in engine.generate(request):
@@ -424,7 +424,7 @@ def test_an_interrupted_answer_keeps_what_it_said_and_leaves_the_session_usable(
 def test_a_prompt_can_be_interrupted(paths, steady):
     question, expected = steady("full")
     answers = iter([False, True])
-    with Session(*paths("full"), SessionParams(), is_cancelled=lambda: next(answers, False)) as session:
+    with Session(*paths("full"), SessionParams(0, 0), is_cancelled=lambda: next(answers, False)) as session:
         engine, request = ask(session, some_tokens(400), 48)
         metrics = run(engine, request)
         assert (metrics.token_ids, metrics.finish_reason) == ([], FinishReason.INTERRUPTED)
