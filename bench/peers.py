@@ -2,7 +2,8 @@
 
     python bench/peers.py [PROGRAM ...]
 
-puts them into bench/build/bin, where llama.cpp's CMake puts programs. Compiled as ours is (Release, native, OpenMP), so the kernels are the same.
+puts them into bench/build/bin, where llama.cpp's CMake puts programs. Compiled as ours is (Release, native, OpenMP), so
+the kernels are the same.
 """
 
 from __future__ import annotations

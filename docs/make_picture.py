@@ -7,6 +7,7 @@ Runs the command in a pseudo-terminal, lets a terminal emulator read what it wri
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import sys
@@ -16,8 +17,7 @@ import pyte
 from rich.console import Console
 from rich.text import Text
 
-COLUMNS, ROWS = 100, 22
-N_BYTES = 2600
+COLUMNS, ROWS = 100, 28
 PROMPT = "Write a Python function that reverses a linked list, and explain it."
 COMMAND = ["specgen", "run", "demo", PROMPT, "--max-tokens", "200"]
 
@@ -45,7 +45,9 @@ def screen_in_the_middle() -> pyte.Screen:
         if not data:
             break
         stream.feed(data)
-        if "tokens per round" in screen.display[-1]:
+        if (
+            "tokens per round" in screen.display[-1] and screen.cursor.y < ROWS - 3
+        ):  # before the first line scrolls away
             taken = screen.display[-1]
             best.buffer = {y: dict(row) for y, row in screen.buffer.items()}  # type: ignore[assignment]
     os.waitpid(pid, 0)
@@ -56,7 +58,7 @@ def screen_in_the_middle() -> pyte.Screen:
 
 def draw(screen: pyte.Screen, path: Path) -> None:
     """The screen as an SVG, colours kept."""
-    console = Console(record=True, width=COLUMNS, file=Path(os.devnull).open("w"), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text("$ " + " ".join(COMMAND[:3]) + f' "{PROMPT}"', style="bold"), soft_wrap=True)
     for y in range(ROWS):
         line = Text()

@@ -5,7 +5,8 @@ SpecgenError                    1   a bug in specgen
 ├─ ConfigError                  3   models.toml, an unknown pair, options that contradict each other
 ├─ ModelNotFoundError           4   no such file, or a pair whose files are not here
 ├─ DownloadError                5   network, gating, size or hash mismatch, disk full
-├─ ModelLoadError               6   not a GGUF, truncated, unknown architecture, not enough memory
+├─ ModelLoadError               6   not a GGUF, truncated, unknown architecture
+│  └─ NotEnoughMemoryError      6   no room for a context
 ├─ IncompatiblePairError        7   draft and target do not share a vocabulary
 ├─ ContextLengthError           8   the prompt does not fit the context
 ├─ BackendError                 9   llama.cpp failed, or is not there
@@ -65,6 +66,10 @@ class ModelLoadError(SpecgenError):
     """A file is there, but no model comes out of it."""
 
     exit_code = 6
+
+
+class NotEnoughMemoryError(ModelLoadError):
+    """The model is fine, but this machine has no room for it."""
 
 
 class IncompatiblePairError(SpecgenError):

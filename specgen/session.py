@@ -19,7 +19,7 @@ from specgen.drafting.model import ModelDrafter
 from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy
 from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
-from specgen.errors import ConfigError, IncompatiblePairError, ModelLoadError
+from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryError
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
 from specgen.llama.model import ALL_LAYERS, LlamaModel
 from specgen.llama.samplers import make_sampler
@@ -181,7 +181,7 @@ class Session:
                 draft = LlamaBackend(self.draft, params)
                 self._stack.enter_context(draft)
                 reason = _no_verify(draft, "draft")
-            except ModelLoadError as error:
+            except NotEnoughMemoryError as error:
                 reason = error.message
         if reason:
             self._switch_off(reason)

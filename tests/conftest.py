@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests import tiny_gguf
+
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+"""OpenMP's threads sleep instead of spinning: a machine that does something else too would be many times slower."""
 
 DRAFT_NOISE = 0.05
 """A draft with so much noise agrees with its target two times in three."""

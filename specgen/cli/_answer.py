@@ -95,7 +95,7 @@ def _announce(output: Output, files: ModelFiles, session: Session, decoding: Dec
         output.note(f"speculation is off: {session.speculation.reason}")
     if session.n_ctx > session.target.n_ctx_train:
         output.note(f"the context is longer than the {session.target.n_ctx_train:,} tokens the target was trained for")
-    if session.draft and session.n_ctx > session.draft.n_ctx_train:
+    if session.draft and session.speculation.is_on and session.n_ctx > session.draft.n_ctx_train:
         output.note(f"drafting stops after {session.draft.n_ctx_train:,} tokens, the draft's trained context")
 
 

@@ -60,10 +60,10 @@ def summary(metrics: Metrics) -> list[str]:
         f"finish: {metrics.finish_reason}"
     ]
     if stats.n_drafted:
-        lines.append(
-            f"accepted {stats.n_accepted:,} of {stats.n_drafted:,} drafted ({_percent(stats.draft_acceptance_rate)}); "
-            f"{_number(stats.mean_accepted_length)} tokens per round over {stats.n_rounds:,} rounds; time: {_shares(stats)}"
-        )
+        rounds = f"{_number(stats.mean_accepted_length)} tokens per round over {stats.n_rounds:,} rounds"
+        rate = _percent(stats.draft_acceptance_rate)
+        lines.append(f"accepted {stats.n_accepted:,} of {stats.n_drafted:,} drafted ({rate}); {rounds}")
+        lines.append(f"time: {_shares(stats)}")
     return lines
 
 

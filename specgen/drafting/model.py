@@ -48,12 +48,14 @@ class ModelDrafter:
         self._is_cancelled = is_cancelled
         self._n_sampled = 0
         self._prefill_s = 0.0
+        self._is_lost = False  # a token came that only the target knows, and the draft cannot take it in
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Forget the last sequence; the model is fed when it first drafts."""
         self._backend.rollback(0)
         self._sampler.reset(prompt)
         self._n_sampled = len(prompt)
+        self._is_lost = False
         self._uniform = self._make_uniform()
 
     def limit(self, n_history: int) -> int:
@@ -71,6 +73,9 @@ class ModelDrafter:
         self._n_sampled = len(history)
         sampler = self._sampler.fork()
 
+        self._is_lost = self._is_lost or max(history[self._backend.n_past :]) >= self._backend.n_vocab
+        if self._is_lost:
+            return
         logits = self._catch_up(history)
         while logits is not None:
             proposal = self._choose(sampler, logits)

@@ -6,14 +6,14 @@ the vocabulary wants it and the template has not written it. What a user wrote n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from specgen.errors import ConfigError
 from specgen.llama.model import LlamaModel
 from specgen.llama.vocabulary import LlamaVocabulary
 
-_MARKS = "\ue0a5\ue0a6"
-"""Private-use characters around the number of a message, to find it again in the rendered template."""
+_MARK = re.compile("\ue0a5(\\d+)\ue0a6")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,23 @@ def encode_chat(model: LlamaModel, messages: list[Message]) -> list[int]:
     vocabulary = model.vocabulary
     if not any(_has_special(vocabulary, message.content) for message in messages):
         return _with_bos(vocabulary, vocabulary.tokenize(_render(model, messages), parse_special=True))
-    # Something in a message reads like a special token: the template's parts and the messages go separate ways.
-    marks = [f"{_MARKS[0]}{i}{_MARKS[1]}" for i in range(len(messages))]
-    rest = _render(model, [Message(message.role, mark) for message, mark in zip(messages, marks, strict=True)])
+    # Something in a message reads like a special token: the template's parts and the messages go separate ways. (Where
+    # they meet, a SentencePiece vocabulary may add a space.)
+    marked = [Message(message.role, _mark(i)) for i, message in enumerate(messages)]
     tokens: list[int] = []
-    for message, mark in zip(messages, marks, strict=True):
-        before, found, rest = rest.partition(mark)
-        tokens += vocabulary.tokenize(before, parse_special=True)
-        if found:
-            tokens += vocabulary.tokenize(message.content.strip(), parse_special=False)
-    return _with_bos(vocabulary, tokens + vocabulary.tokenize(rest, parse_special=True))
+    for i, part in enumerate(_MARK.split(_render(model, marked))):
+        is_message = i % 2 == 1
+        text = messages[int(part)].content if is_message else part
+        tokens += vocabulary.tokenize(text, parse_special=not is_message)
+    return _with_bos(vocabulary, tokens)
+
+
+def _mark(i: int) -> str:
+    """Private-use characters around the number of a message, to find it again wherever the template puts it."""
+    return f"\ue0a5{i}\ue0a6"
 
 
 def _render(model: LlamaModel, messages: list[Message]) -> str:
-    from jinja2 import TemplateError
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     vocabulary = model.vocabulary
@@ -67,7 +70,7 @@ def _render(model: LlamaModel, messages: list[Message]) -> str:
             bos_token=_text(vocabulary, vocabulary.bos_id),
         )
         rendered = formatter(messages=[{"role": m.role, "content": m.content} for m in messages])
-    except (TemplateError, ValueError, TypeError) as error:
+    except Exception as error:  # a template is a program of somebody else's, and can fail in any way
         raise ConfigError(
             f"{model.path.name}: its chat template fails: {' '.join(str(error).split())}",
             "use --raw, or leave out --system if the model knows no system message",

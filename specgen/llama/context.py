@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from specgen.engine.backend import Capabilities, MemoryKind
-from specgen.errors import BackendError, ModelLoadError
+from specgen.errors import BackendError, ModelLoadError, NotEnoughMemoryError
 from specgen.llama import library
 from specgen.llama.model import LlamaModel
 from specgen.llama.vocabulary import LlamaVocabulary
@@ -48,9 +48,9 @@ class ContextParams:
 def natural_kv_type(model: LlamaModel) -> str:
     """The cache that does a model justice: 32 bits for 32-bit weights on the CPU, else llama.cpp's 16.
 
-    A pass over one row and a pass over several use different kernels, whose last bits differ. A 16-bit cache rounds such
-    bits up to differences of 0.02 in the logits, enough to flip a near tie in some hundred tokens; a 32-bit one keeps
-    them below 1e-4, and without flash attention it is no slower here, and faster for several rows of a long cache.
+    A pass over one row and a pass over several use different kernels, whose last bits differ. A 16-bit cache rounds
+    such bits up to differences of 0.02 in the logits, enough to flip a near tie in some hundred tokens; a 32-bit one
+    keeps them below 1e-4, and without flash attention it is no slower, and faster for several rows of a long cache.
     """
     return "f32" if model.is_all_f32 and model.device_names == ("CPU",) else "f16"
 
@@ -74,10 +74,10 @@ class LlamaBackend:
                 f"{model.path} is an encoder: it does not generate text", "use a text generation model"
             )
         is_offloaded = model.device_names != ("CPU",)
-        max_batch = max(params.max_rows, MAX_BATCH_GPU if is_offloaded else MAX_BATCH_CPU)
+        max_batch = max(2 * params.max_rows, MAX_BATCH_GPU if is_offloaded else MAX_BATCH_CPU)
 
         c_params = lib.llama_context_default_params()
-        c_params.n_ctx = params.n_ctx
+        c_params.n_ctx = params.n_ctx + params.max_rows  # cells for padding rows, which come and go
         c_params.n_batch = c_params.n_ubatch = max_batch
         # Without these, llama.cpp reserves n_batch rows of the vocabulary (100 to 500 MB), or a single one.
         c_params.n_outputs_max = c_params.n_outputs_max_per_seq = params.max_rows
@@ -94,17 +94,22 @@ class LlamaBackend:
             self._handle: Any = lib.llama_init_from_model(model.handle, c_params)
         if not self._handle:
             reason = errors[0] if errors else "llama.cpp gave no reason"
-            raise ModelLoadError(
+            raise NotEnoughMemoryError(
                 f"no context of {params.n_ctx:,} tokens for {model.path.name}: {' '.join(reason.split())}",
                 "use a smaller --ctx-size or fewer --gpu-layers",
             )
         self._memory = lib.llama_get_memory(self._handle)
+        if not self._memory or not model.has_decoder:
+            raise ModelLoadError(
+                f"{model.path} is an encoder: it does not generate text", "use a text generation model"
+            )
         self.model = model
         self.kv_type = params.kv_type
         self.vocabulary: LlamaVocabulary = model.vocabulary
         self.n_vocab: int = self.vocabulary.n_tokens
         self.n_ctx = min(params.n_ctx, int(lib.llama_n_ctx(self._handle)))
         self.n_past = 0
+        self._n_snapshots = 0
         self.busy_s = 0.0
         self.capabilities = _capabilities(lib, model, self._handle, params.max_rows, max_batch)
         self._make_batch(max_batch)
@@ -122,9 +127,12 @@ class LlamaBackend:
     def eval(self, tokens: Sequence[int], n_rows: int, pad_to: int = 1) -> FloatArray:
         """One `llama_decode`; see Backend.eval."""
         start_s = time.perf_counter()
-        n = len(tokens)
+        n, n_past = len(tokens), self.n_past
         n_padded = -(-n // pad_to) * pad_to
-        n_past = self.n_past
+        if n_past + n > self.n_ctx:
+            raise BackendError(f"{self.model.path.name}: {n} tokens at {n_past} do not fit {self.n_ctx}")
+        if n_padded > n and self.capabilities.rollback_limit is not None:
+            raise BackendError(f"{self.model.path.name}: its {self.capabilities.memory} memory cannot be padded")
         self._tokens[:n] = tokens
         self._tokens[n:n_padded] = tokens[-1]
         self._positions[:n_padded] = np.arange(n_past, n_past + n_padded)
@@ -134,14 +142,14 @@ class LlamaBackend:
 
         status = self._lib.llama_decode(self._handle, self._batch)
         if status != 0:
-            self.n_past = n_past + n_padded
-            self.rollback(n_past)
+            self._lib.llama_memory_seq_rm(self._memory, 0, n_past, -1)
             raise BackendError(
                 f"{self.model.path.name}: llama_decode failed with status {status} on {n_padded} tokens at {n_past}",
                 "use a smaller --ctx-size, or -v for llama.cpp's log",
             )
         rows = self._logits(n_rows)  # waits for the device
         self.n_past = n_past + n_padded
+        self._n_snapshots = n_padded - 1
         if n_padded > n:
             self.rollback(n_past + n)
         self.busy_s += time.perf_counter() - start_s
@@ -163,24 +171,30 @@ class LlamaBackend:
         """Drop the cache from `n_past` on; see Backend.rollback."""
         if n_past >= self.n_past:
             return
-        if not self._lib.llama_memory_seq_rm(self._memory, 0, n_past, -1):
-            raise BackendError(
-                f"{self.model.path.name}: its {self.capabilities.memory} memory cannot take back "
-                f"{self.n_past - n_past} tokens",
-                "run it without a draft",
-            )
-        self._check_window(n_past)
+        reason = self._why_not(n_past) if n_past else ""
+        if not reason and not self._lib.llama_memory_seq_rm(self._memory, 0, n_past, -1):
+            reason = f"llama.cpp refuses to forget the tokens from {n_past} on"
+        if reason:
+            raise BackendError(f"{self.model.path.name}: {reason}", "run it without a draft")
+        self._n_snapshots = 0
         self.n_past = n_past
 
-    def _check_window(self, n_past: int) -> None:
-        """A sliding window that has already dropped what the next token would see gives wrong logits silently."""
+    def _why_not(self, n_past: int) -> str:
+        """Why a rollback to `n_past` would give wrong logits, or nothing; llama.cpp itself does not always say.
+
+        A pass of n tokens leaves n - 1 snapshots of a recurrent state, good for one rollback, but any number up to
+        n_rs_seq is accepted. A sliding window may have dropped cells that the next token sees, which is silent too.
+        """
+        limit = self.capabilities.rollback_limit
+        n_dropped = self.n_past - n_past
+        if limit is not None and n_dropped > min(self._n_snapshots, limit):
+            return f"its {self.capabilities.memory} memory cannot take back {n_dropped} tokens"
         n_swa = self.model.n_swa
-        oldest_needed = n_past - n_swa + 1
-        if n_swa and n_past and self._lib.llama_memory_seq_pos_min(self._memory, 0) > max(0, oldest_needed):
-            raise BackendError(
-                f"{self.model.path.name}: its sliding window of {n_swa} has lost what a rollback to {n_past} needs",
-                "run it without a draft",
-            )
+        if n_swa:
+            oldest = self._lib.llama_memory_seq_pos_min(self._memory, 0)
+            if not 0 <= oldest <= max(0, n_past - n_swa + 1):
+                return f"its sliding window of {n_swa} has lost what a rollback to {n_past} needs"
+        return ""
 
     def close(self) -> None:
         """Free the context."""

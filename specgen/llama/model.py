@@ -15,6 +15,8 @@ from specgen.llama.vocabulary import LlamaVocabulary
 
 ALL_LAYERS = -1
 
+_SIGNS_OF_A_CUT = ("corrupted or incomplete", "failed to read", "failed to seek", "file size", "invalid ggml type")
+
 Progress = Callable[[float], bool]
 """Called with a fraction from 0 to 1; False stops the loading."""
 
@@ -169,7 +171,7 @@ def _load_error(path: Path, errors: list[str]) -> ModelLoadError:
     reasons = [line.split(": ", 1)[1].removeprefix("error loading model: ") for line in errors if ": " in line]
     specific = [reason for reason in reasons if "failed to load model" not in reason]
     text = " ".join((specific or reasons or ["llama.cpp gave no reason"])[0].split())
-    if "corrupted or incomplete" in text or "failed to read" in text:
+    if any(sign in text for sign in _SIGNS_OF_A_CUT):
         hint = "the file is cut short or damaged: download it again and compare its size or sha256"
     elif "unknown model architecture" in text:
         hint = "this llama.cpp does not know the model: update llama-cpp-python, or use another model"

@@ -40,6 +40,7 @@ class LlamaVocabulary:
 
     def token_text(self, token: int) -> bytes:
         """The token as the vocabulary spells it, for comparing vocabularies."""
+        self._require_tokenizer()
         text: bytes | None = self._lib.llama_vocab_get_text(self.handle, token)
         return text or b""
 
@@ -76,6 +77,7 @@ class LlamaVocabulary:
             )
 
     def _piece(self, token: int) -> bytes:
+        self._require_tokenizer()
         size = 64
         while True:
             buffer = ctypes.create_string_buffer(size)

@@ -171,7 +171,6 @@ def test_a_window_that_has_lost_what_a_rollback_needs_raises(path, keeps_only_th
 
 
 @pytest.mark.parametrize("kind", ["gemma3"])
-@pytest.mark.xfail(strict=True, reason="llama_memory_seq_pos_min of an empty window is -1, which passes for complete")
 def test_a_window_that_has_lost_everything_raises(path, keeps_only_the_window):
     with backend_of(path, n_ctx=1024) as backend:
         feed(backend, LONG_TEXT)
@@ -237,7 +236,6 @@ def test_a_rollback_beyond_the_snapshots_raises(path):
 
 
 @pytest.mark.parametrize("kind", ["lfm2"])
-@pytest.mark.xfail(strict=True, reason="llama.cpp accepts it, and the logits are wrong without a word")
 def test_a_rollback_beyond_the_last_pass_of_a_memory_with_snapshots_raises(path):
     """A pass of n tokens leaves n - 1 snapshots, however many there is room for."""
     with backend_of(path, max_rows=9) as backend:
@@ -258,7 +256,7 @@ def test_a_snapshot_serves_one_rollback_until_the_next_pass(path):
         assert_close(backend.eval(TEXT[19:21], 2), fresh_logits(path, TEXT[:21], 2))
 
 
-@WITH_ROLLBACK
+@UNLIMITED
 def test_padding_is_taken_back_and_changes_no_later_logits(path):
     with backend_of(path) as backend:
         feed(backend, TEXT[:20])
@@ -270,8 +268,14 @@ def test_padding_is_taken_back_and_changes_no_later_logits(path):
         assert_close(backend.eval(TEXT[32:33], 1), fresh_logits(path, TEXT[:33]))
 
 
+@pytest.mark.parametrize("kind", ["lfm2"])
+def test_a_memory_with_snapshots_cannot_be_padded(path):
+    """Taking the padding back would use up the one rollback that a pass allows."""
+    with backend_of(path) as backend, pytest.raises(BackendError, match="cannot be padded"):
+        backend.eval(TEXT[:3], 1, pad_to=8)
+
+
 @UNLIMITED
-@pytest.mark.xfail(strict=True, reason="the context has no spare cells for padding", raises=BackendError)
 def test_padding_fits_at_the_end_of_the_context(path):
     with backend_of(path, n_ctx=256) as backend:
         feed(backend, some_tokens(255))
@@ -317,7 +321,6 @@ def test_two_contexts_of_one_model_do_not_disturb_each_other(tiny_models):
         "t5_encoder",
         pytest.param(
             "bert",
-            marks=pytest.mark.xfail(strict=True, reason="llama_model_has_decoder is true for bert; decoding aborts"),
         ),
     ],
 )

@@ -81,7 +81,6 @@ def test_a_file_cut_in_its_header_is_refused(broken, n_bytes):
     assert DAMAGED in error.hint
 
 
-@pytest.mark.xfail(strict=True, reason="another of llama.cpp's sentences, which the hint does not know")
 def test_a_file_cut_inside_a_string_of_its_header_is_called_damaged(broken):
     assert DAMAGED in refusal(broken(34)).hint
 
@@ -238,7 +237,6 @@ def test_a_file_without_tokenizer_loads_but_has_no_text(tiny_models):
 
 
 @pytest.mark.parametrize("question", ["token_bytes(5)", "token_text(5)"])
-@pytest.mark.xfail(strict=True, reason="llama.cpp aborts the process when asked for a token's text")
 def test_a_file_without_tokenizer_does_not_end_the_process(tiny_models, question):
     program = f"""
 from pathlib import Path
