@@ -38,7 +38,8 @@ class Output:
         self._is_silent = is_quiet or is_json
         self._is_quiet = is_quiet
         self._is_json = is_json
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, highlight=False)
+        self._console.soft_wrap = not self._console.is_terminal  # a log file has no width
         self._is_terminal = sys.stdout.isatty()
         self._held_newlines = 0
 

@@ -21,9 +21,9 @@ SCHEMA_VERSION = 1
 
 def header(name: str, session: Session, decoding: Decoding) -> str:
     """One line: pair, devices, threads, context, and whether it speculates."""
-    models = [f"{session.target.path.name} on {_where(session.target)}"]
+    models = [f"{session.target.path.stem} on {_where(session.target)}"]
     if session.draft:
-        models.append(f"draft {session.draft.path.name} on {_where(session.draft)}")
+        models.append(f"draft {session.draft.path.stem} on {_where(session.draft)}")
     speculation = session.speculation
     state = f"on ({speculation.reason})" if speculation.is_on else f"off because {speculation.reason}"
     return "; ".join(

@@ -48,6 +48,7 @@ class StatusBar:
             self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{rendered.get()}\x1b8")
 
     def __enter__(self) -> Self:
+        self._reserve()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -62,8 +63,8 @@ class StatusBar:
             return
         self._size = (size.columns, size.lines)
         if size.lines >= _MIN_ROWS:
-            # The line feed makes sure that there is a row below the cursor to keep.
-            self._write(f"\n\x1b[1A\x1b7\x1b[1;{size.lines - 1}r\x1b8")
+            # Down and up again, in the same column, makes sure that there is a row below the cursor to keep.
+            self._write(f"\x1bD\x1b[1A\x1b7\x1b[1;{size.lines - 1}r\x1b8")
 
     def _write(self, codes: str) -> None:
         sys.stdout.flush()

@@ -130,7 +130,10 @@ class LlamaBackend:
         n, n_past = len(tokens), self.n_past
         n_padded = -(-n // pad_to) * pad_to
         if n_past + n > self.n_ctx:
-            raise BackendError(f"{self.model.path.name}: {n} tokens at {n_past} do not fit {self.n_ctx}")
+            raise BackendError(
+                f"{self.model.path.name}: {n} tokens at {n_past} do not fit the context of {self.n_ctx}",
+                "use a larger --ctx-size",
+            )
         if n_padded > n and self.capabilities.rollback_limit is not None:
             raise BackendError(f"{self.model.path.name}: its {self.capabilities.memory} memory cannot be padded")
         self._tokens[:n] = tokens

@@ -24,9 +24,9 @@ def cache_dir() -> Path:
 
 
 def derived_path(model: PackagedModel) -> Path:
-    """Where the derived file is, or will be. The source's hash is in the name, so another source is another file."""
+    """Where the derived file is, or will be. The source's hash is in the path, so another source is another file."""
     stem = Path(model.file).name.split(".")[0]
-    return cache_dir() / "derived" / f"{stem}-{model.quant}-{model.sha256[:8]}.gguf"
+    return cache_dir() / "derived" / model.sha256[:8] / f"{stem}-{model.quant}.gguf"
 
 
 def prepare(model: PackagedModel, on_progress: Progress) -> Path:

@@ -288,7 +288,7 @@ def test_a_full_context_raises_and_keeps_what_it_held(path):
     text = some_tokens(256)
     with backend_of(path, n_ctx=256) as backend:
         feed(backend, text[:250])
-        with pytest.raises(BackendError, match="failed with status 1 on 9 tokens at 250") as caught:
+        with pytest.raises(BackendError, match="9 tokens at 250 do not fit the context of 256") as caught:
             backend.eval(JUNK + JUNK[:1], 1)
         assert "--ctx-size" in caught.value.hint
         assert backend.n_past == 250

@@ -134,7 +134,7 @@ def test_the_test_sees_a_wrong_rule():
             return decision
         return verify_by_rejection(target, None, uniform)
 
-    found = answers(without_residual, 2, DRAFTS["often right"])
+    found = answers(without_residual, 2, DRAFTS["often right"], n_answers=20_000)
     statistic, n_cells = chi_square(found, exact_probabilities(SoftmaxSampler(0.8)))
     assert statistic > chi_square_bound(n_cells)
 
