@@ -3,7 +3,8 @@
     python bench/beside_llama_cpp.py [--repeats 3] [--gammas 2,4,8] [--tokens 160] [--json FILE]
 
 Both decode greedily and are timed by their own clocks, the draft's prefill left out on both sides, as the peer does.
-Every ratio is taken within one repeat, so that a machine whose speed drifts does not enter it. Prints a Markdown table.
+Every ratio is taken within one repeat, so that a machine whose speed drifts does not enter it. End-of-generation tokens
+are ignored on both sides: the peer counts what it accepted after them. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -59,7 +60,17 @@ def run_specgen(files: ModelFiles, prompt: Path, gamma: int, n_tokens: int, thre
     """One `specgen run --json`."""
     words = ["--target", files.target, "--draft", files.draft, "--file", prompt, "--gamma", gamma]
     words += ["--max-tokens", n_tokens, "--threads", threads, "--ctx-size", N_CTX]
-    command = [sys.executable, "-m", "specgen", "run", "--raw", "--json", "--no-stdin", *map(str, words)]
+    command = [
+        sys.executable,
+        "-m",
+        "specgen",
+        "run",
+        "--raw",
+        "--ignore-eos",
+        "--json",
+        "--no-stdin",
+        *map(str, words),
+    ]
     text, peak_bytes = output_of(command)
     answer = json.loads(text)
     stats = answer["stats"]
@@ -102,7 +113,7 @@ def run_peer(files: ModelFiles, prompt: Path, gamma: int, n_tokens: int, threads
         "--spec-draft-p-min",
         0,
     ]
-    words += ["--no-escape", "--samplers", "top_k", "--top-k", 1, "--temp", 0, "-lv", 3]
+    words += ["--no-escape", "--ignore-eos", "--samplers", "top_k", "--top-k", 1, "--temp", 0, "-lv", 3]
     text, _ = output_of([str(peer(SPECULATIVE_SIMPLE)), *map(str, words)])
 
     def number(pattern: str) -> float:
