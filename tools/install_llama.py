@@ -103,6 +103,7 @@ def main() -> None:
     if not list(folder.glob("*.whl")):
         build(folder, args)
     pip("install", "--quiet", "--force-reinstall", "--no-deps", str(next(folder.glob("*.whl"))))
+    pip("install", "--quiet", f"llama-cpp-python=={VERSION}")  # what it needs
     can = built()
     if can is None:
         sys.exit("the build does not load; see `python -c 'import llama_cpp'`")

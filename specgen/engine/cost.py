@@ -1,0 +1,179 @@
+"""What passes cost on this machine: a table of measured times, and predictions from it.
+
+v(n), the time of a target pass over n rows, has steps, cliffs and dips, so each width is kept on its own and nothing is
+smoothed over measured widths. The machine's speed drifts for all widths together, so a common scale follows every sample
+quickly while the widths' own values move slowly. The table is plain data: where it is kept is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+BAND_EDGES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+"""Cache lengths at which a new band of costs begins; attention grows with the cache."""
+
+_SLOW = 0.15
+_FAST = 0.25
+_TRUSTED = 6
+"""Samples after which a value moves by _SLOW only."""
+_OUTLIER = 2.5
+"""A pass that took this many times its prediction says nothing about the next one: another program ran."""
+_DEAR = 1.25
+"""Rows beyond the widest measured pass are taken to cost this many times what the last ones measured did."""
+_AFTER_JUMP = 0.4
+_UNKNOWN_ROW = 0.3
+"""Before any pass over several rows: what a further row costs, in plain steps."""
+
+
+def band_of(n_past: int) -> int:
+    """The band of a cache length."""
+    return sum(n_past >= edge for edge in BAND_EDGES)
+
+
+@dataclass
+class Estimate:
+    """A running mean that trusts its first samples fully and later ones a little."""
+
+    value: float = 0.0
+    n_samples: int = 0
+
+    def add(self, sample: float) -> None:
+        """Move towards a sample."""
+        self.n_samples += 1
+        self.value += (sample - self.value) * max(1 / self.n_samples, _SLOW)
+
+
+@dataclass
+class Series:
+    """Times by width in one band of cache lengths, with the common scale of the moment."""
+
+    widths: dict[int, Estimate] = field(default_factory=dict)
+    scale: float = 1.0
+
+    def add(self, width: int, seconds: float) -> None:
+        """Learn from one pass."""
+        known = self.widths.get(width)
+        if known is None:
+            self.widths[width] = Estimate(seconds / self.scale, 1)
+            return
+        surprise = seconds / (known.value * self.scale)
+        if surprise > _OUTLIER and known.n_samples >= 2:
+            surprise = _OUTLIER
+        known.add(known.value * surprise)
+        self.scale *= 1 + _FAST * (surprise - 1) if known.n_samples > 2 else 1.0
+
+    def predict(self, width: int) -> float | None:
+        """Seconds of a pass; between measured widths a straight line, beyond them dear; None without any sample."""
+        if width in self.widths:
+            return self.widths[width].value * self.scale
+        if not self.widths:
+            return None
+        below = max((w for w in self.widths if w < width), default=None)
+        above = min((w for w in self.widths if w > width), default=None)
+        if below is None:
+            return self.widths[min(self.widths)].value * self.scale
+        low = self.widths[below].value
+        if above is not None:
+            high = self.widths[above].value
+            return (low + (high - low) * (width - below) / (above - below)) * self.scale
+        return (low + self._slope_beyond(below) * (width - below)) * self.scale
+
+    def _slope_beyond(self, widest: int) -> float:
+        """Seconds of a further row beyond the widest pass that was measured."""
+        low = self.widths[widest].value
+        before = max((w for w in self.widths if w < widest), default=None)
+        if before is None:
+            return _UNKNOWN_ROW * low / widest
+        slope = max(0.0, (low - self.widths[before].value) / (widest - before))
+        # The step from one row to two is a jump between kinds of kernels; rows after it cost less.
+        return _AFTER_JUMP * slope if (before, widest) == (1, 2) else _DEAR * slope
+
+
+@dataclass
+class CostTable:
+    """Measured times of one pair on one machine.
+
+    Attributes:
+        verify: target passes, rows -> seconds, by band of cache length.
+        step: one proposal, by drafter.
+        catch_up: per token, for tokens that the draft takes in before it drafts.
+    """
+
+    verify: dict[int, Series] = field(default_factory=dict)
+    step: dict[str, Estimate] = field(default_factory=dict)
+    catch_up: Estimate = field(default_factory=Estimate)
+
+    def add_verify(self, n_past: int, n_rows: int, seconds: float) -> None:
+        """Learn from one pass of the target."""
+        self.verify.setdefault(band_of(n_past), Series()).add(n_rows, seconds)
+
+    def add_step(self, drafter: str, seconds: float) -> None:
+        """Learn from the proposals of one round: seconds per proposal."""
+        known = self.step.setdefault(drafter, Estimate())
+        if known.n_samples >= 2:
+            seconds = min(seconds, _OUTLIER * known.value)
+        known.add(seconds)
+
+    def verify_s(self, n_past: int, n_rows: int) -> float | None:
+        """Seconds of a target pass over `n_rows` rows; None before the first pass.
+
+        A width that this band lacks is taken from the nearest band that has it, at the ratio of their plain steps.
+        """
+        band = band_of(n_past)
+        own = self.verify.get(band)
+        if own is not None and (n_rows in own.widths or len(own.widths) > 2):
+            return own.predict(n_rows)
+        others = sorted((b for b in self.verify if b != band), key=lambda b: abs(b - band))
+        for other in (self.verify[b] for b in others):
+            if len(other.widths) > 1:
+                predicted, plain = other.predict(n_rows), other.predict(1)
+                here = own.predict(1) if own is not None else plain
+                return predicted * here / plain if predicted and plain and here else None
+        return own.predict(n_rows) if own is not None else None
+
+    def widest(self, n_past: int) -> int:
+        """Rows of the widest pass that was measured in this band, or the nearest one; 0 before the first."""
+        band = band_of(n_past)
+        for series in sorted(self.verify, key=lambda b: abs(b - band)):
+            if len(self.verify[series].widths) > 1:
+                return max(self.verify[series].widths)
+        return 1 if self.verify else 0
+
+    def step_s(self, drafter: str) -> float | None:
+        """Seconds of one proposal; None before the first."""
+        known = self.step.get(drafter)
+        return known.value if known else None
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data that `from_data` reads."""
+        return {
+            "verify_s": {
+                str(band): {str(w): e.value * series.scale for w, e in sorted(series.widths.items())}
+                for band, series in sorted(self.verify.items())
+            },
+            "step_s": {name: e.value for name, e in self.step.items()},
+            "catch_up_s": self.catch_up.value,
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> CostTable:
+        """A table that trusts what was kept, and can still be moved by what it sees today."""
+        n = 3  # samples that a kept value counts for
+        return cls(
+            verify={
+                int(band): Series({int(w): Estimate(float(s), n) for w, s in widths.items()})
+                for band, widths in data["verify_s"].items()
+            },
+            step={name: Estimate(float(s), n) for name, s in data["step_s"].items()},
+            catch_up=Estimate(float(data["catch_up_s"]), n if data["catch_up_s"] else 0),
+        )
+
+
+def expected_tokens(acceptance: float, gamma: int) -> float:
+    """Tokens of a round whose drafted tokens are each accepted with probability `acceptance`.
+
+    Source: Leviathan et al. 2023, arXiv:2211.17192, equation 1.
+    """
+    return sum(acceptance**i for i in range(gamma + 1))
