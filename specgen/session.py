@@ -16,14 +16,17 @@ import numpy as np
 
 from specgen.drafting.model import NAME as MODEL_DRAFTER
 from specgen.drafting.model import ModelDrafter
+from specgen.engine.adaptive import MAX_GAMMA, AdaptivePolicy, Knowledge
 from specgen.engine.loop import Engine
-from specgen.engine.policy import FixedPolicy
+from specgen.engine.policy import FixedPolicy, Policy
 from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
 from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryError
+from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
 from specgen.llama.model import ALL_LAYERS, LlamaModel
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
+from specgen.pairs.learned import machine, recall, remember
 from specgen.types import AcceptRule, SamplingParams
 
 DEFAULT_CONTEXT = 4096
@@ -46,14 +49,14 @@ class SessionParams:
     Attributes:
         n_gpu_layers, n_draft_gpu_layers: layers on a GPU, ALL_LAYERS for all.
         n_threads: CPU threads of both.
-        gamma: longest draft; 0 is plain decoding and leaves the draft unloaded.
+        gamma: draft length; None lets the policy choose, 0 is plain decoding and leaves the draft unloaded.
         requires_draft: an error, instead of plain decoding, when the pair cannot speculate here.
     """
 
     n_gpu_layers: int = ALL_LAYERS
     n_draft_gpu_layers: int = ALL_LAYERS
     n_threads: int = 1
-    gamma: int = 4
+    gamma: int | None = None
     requires_draft: bool = False
 
 
@@ -103,10 +106,11 @@ class Session:
                 return self._stack.enter_context(model)
 
             self.target = load(target, params.n_gpu_layers)
-            if draft is not None and params.gamma > 0:
+            if draft is not None and params.gamma != 0:
                 self.draft = load(draft, params.n_draft_gpu_layers)
                 self._require_compatible(self.target, self.draft)
             self.speculation = self._decide(has_draft=draft is not None)
+            self.knowledge = Knowledge()
             self._stack = self._stack.pop_all()
 
     @property
@@ -159,14 +163,15 @@ class Session:
             make_sampler(target.vocabulary, sampling, self.target.n_ctx_train, banned),
             _uniform_maker(sampling.seed, stream=0),
             drafter,
-            FixedPolicy(self.params.gamma),
+            self._policy(),
             verify_by_match if is_match else verify_by_rejection,
             decoding.ignore_eog,
             self._is_cancelled,
         )
 
     def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
-        n_rows = self.params.gamma + 1 if self.draft else 1
+        gamma = MAX_GAMMA if self.params.gamma is None else self.params.gamma
+        n_rows = gamma + 1 if self.draft else 1
         threads = self.params.n_threads
         params = ContextParams(n_ctx, n_rows, threads, natural_kv_type(self.target))
         target = self._stack.enter_context(LlamaBackend(self.target, params))
@@ -186,11 +191,28 @@ class Session:
         if reason:
             self._switch_off(reason)
             return target, None
+        self.knowledge = recall(self._key(target, draft))
         return target, draft
+
+    def _policy(self) -> Policy:
+        if self.params.gamma is None:
+            return AdaptivePolicy(self.knowledge, MODEL_DRAFTER)
+        return FixedPolicy(self.params.gamma)
+
+    def _key(self, *backends: LlamaBackend | None) -> dict[str, str]:
+        """What the pair's costs and acceptance depend on."""
+        key = {**machine(), "llama.cpp": library.versions(), "threads": str(self.params.n_threads)}
+        for role, backend in zip(("target", "draft"), backends, strict=False):
+            if backend is not None:
+                path = backend.model.path
+                placement = f"{'+'.join(backend.model.device_names)}, {backend.model.n_gpu_layers} layers"
+                key[role] = f"{path.name}, {path.stat().st_size} bytes, {backend.kv_type} cache, {placement}"
+        return key
 
     def _decide(self, *, has_draft: bool) -> Speculation:
         if self.draft is not None:
-            return Speculation(True, f"draft model, γ = {self.params.gamma}", (MODEL_DRAFTER,))
+            length = "length chosen as it pays" if self.params.gamma is None else f"γ = {self.params.gamma}"
+            return Speculation(True, f"draft model, {length}", (MODEL_DRAFTER,))
         reason = "γ is 0" if has_draft else "there is no draft"
         if self.params.requires_draft:
             raise ConfigError(
@@ -214,7 +236,9 @@ class Session:
             )
 
     def close(self) -> None:
-        """Free contexts and models."""
+        """Keep what was learned, free contexts and models."""
+        if self.backends and self.params.gamma is None and self.speculation.is_on:
+            remember(self._key(*self.backends), self.knowledge)
         self._stack.close()
 
     def __enter__(self) -> Self:

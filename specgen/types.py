@@ -120,10 +120,10 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The drafted tokens that go to verification, and how many the policy dropped before."""
+    """The drafted tokens that go to verification, and those that the policy dropped before."""
 
     proposals: tuple[Proposal, ...] = ()
-    n_dropped: int = 0
+    dropped: tuple[Proposal, ...] = ()
 
     def __len__(self) -> int:
         return len(self.proposals)
@@ -169,6 +169,8 @@ class Round:
         n_past: tokens in the target's cache before the round.
         drafted_by: source of each drafted token, in order; its length is the number sent to verification.
         n_dropped: drafted, but dropped by the policy.
+        would_have_matched: whether the first dropped token was what the target then decided; None where that cannot be
+            told. It lets a policy learn from drafts that it does not verify.
         n_accepted: drafted tokens that the target confirmed, up to where the answer ended.
         ending: how the last token came about.
         target_s, draft_s: inside the models, results fetched.
@@ -185,6 +187,7 @@ class Round:
     draft_s: float = 0.0
     draft_prefill_s: float = 0.0
     draft_s_by: tuple[tuple[str, float], ...] = ()
+    would_have_matched: bool | None = None
 
     @property
     def n_drafted(self) -> int:

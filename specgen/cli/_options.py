@@ -18,7 +18,6 @@ from specgen.types import SamplingParams
 Note = Callable[[str], None]
 
 DEFAULT_PAIR = "demo"
-DEFAULT_GAMMA = 4
 
 
 def split_words(words: list[str], target: Path | None) -> tuple[str, str | None]:
@@ -91,7 +90,7 @@ def session_params(
             (n for n in (draft_gpu_layers, 0 if gpu_layers == 0 else None) if n is not None), ALL_LAYERS
         ),
         n_threads=threads or physical_cores(),
-        gamma=DEFAULT_GAMMA if gamma is None else gamma,
+        gamma=gamma,
         requires_draft=requires_draft,
     )
 

@@ -117,7 +117,11 @@ def run(
     gamma: Annotated[
         int | None,
         typer.Option(
-            min=0, max=64, show_default="4", help="Draft length; 0 is plain decoding.", rich_help_panel=_DRAFTING
+            min=0,
+            max=64,
+            show_default="as it pays",
+            help="Fixed draft length; 0 is plain decoding.",
+            rich_help_panel=_DRAFTING,
         ),
     ] = None,
     accept: Annotated[

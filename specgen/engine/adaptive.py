@@ -28,13 +28,22 @@ from specgen.types import Proposal, Round
 
 MAX_GAMMA = 16
 
+_FIRST_DRAFT = 4
+_NEW = 6
+"""A drafter with fewer tested tokens is new, and is tried before it is judged."""
 _FIRST_PAUSE = 16
 _MAX_PAUSE = 512
-_MEMORY = 0.9
+_MAX_PATIENCE = 4
+_FOREVER = 1 << 30
+_PROBE_SHARE = 0.02
+"""Of the time, at most, for looking whether things have changed."""
+_SURPRISE = 0.35
+_MEMORY = 0.97
 """Per round: how much of what was earned before still counts."""
-_JUDGED_AFTER = 12.0
+_JUDGED_AFTER = 40.0
 """Plain steps' worth of drafting before it is judged by what it earned."""
-_LEAST_GAIN = 1.0
+_LEAST_GAIN = 1.03
+"""What drafting must promise, relative to plain decoding, to be tried: estimates err."""
 _CATCH_UP_GUESS = 0.3
 """Before the first: catching up on a token, in draft steps."""
 
@@ -82,8 +91,10 @@ class AdaptivePolicy:
         self._knowledge = knowledge
         self._drafter = drafter
         self._max_gamma = max_gamma
-        self._pause = _FIRST_PAUSE
+        self._patience = 1
         self._until_probe = 0
+        self._has_rested = False
+        self._is_failing = False
         self._earned_tokens = 0.0
         self._earned_s = 0.0
         self._start_round(Outlook(0, 0, 0, 1), 0, [])
@@ -103,33 +114,34 @@ class AdaptivePolicy:
 
     def begin(self, outlook: Outlook) -> int:
         """The longest draft worth making, 0 for a plain step."""
-        limit = min(outlook.limit, self._max_gamma, 2 * self._knowledge.cost.widest(outlook.n_past))
-        known = [self._knowledge.cost.verify_s(outlook.n_past, m + 1) for m in range(limit + 1)]
-        verify_s = [seconds for seconds in known if seconds is not None]
-        self._start_round(outlook, limit, verify_s)
-        if limit < 1 or not verify_s or self._until_probe > 0:
+        cost = self._knowledge.cost
+        limit = min(outlook.limit, self._max_gamma)
+        known = [cost.verify_s(outlook.n_past, m + 1) for m in range(limit + 1)]
+        self._start_round(outlook, limit, [seconds for seconds in known if seconds is not None])
+        if limit < 1:
             return 0
-        step_s = self._knowledge.cost.step_s(self._drafter)
+        step_s = cost.step_s(self._drafter)
         if step_s is None:
-            return self._probe()
-        typical = self._knowledge.of(self._drafter).typical
-        rates = self._rates(typical, step_s)
-        if max(self._rates(1.0, step_s)) <= rates[0]:
-            self._rest(_MAX_PAUSE)
+            return self._probe(_FIRST_DRAFT)
+        if not cost.has_plain(outlook.n_past):
+            return 0
+        acceptance = self._knowledge.of(self._drafter)
+        rates = self._rates(acceptance.typical, step_s)
+        if self._until_probe > 0 and self._is_failing:
             return 0
         if max(rates) <= _LEAST_GAIN * rates[0]:
-            return self._probe()
+            return self._look(acceptance, step_s)
         if not self._is_catching_up_worth_it(max(rates), step_s):
             return 0
         earned = self._earned_tokens / self._earned_s if self._is_judged() else 0.0
-        self._worth = max(rates[0], max(rates), earned)
-        self._best = (1.0 - self._worth * verify_s[0], 0)
+        self._worth = max(max(rates), earned)
+        self._best = (1.0 - self._worth * self._verify_s[0], 0)
         return limit
 
     def next(self, draft: Sequence[Proposal]) -> int | None:
         """Draft on while a longer draft promises more, else send the prefix that promises most."""
         self._made = draft
-        if self._is_probing:
+        if self._is_probing and self._limit > 1:
             return len(draft) if len(draft) >= self._limit else None
         acceptance = self._knowledge.of(draft[-1].source)
         self._survival *= acceptance.predict(draft[-1].confidence)
@@ -153,6 +165,9 @@ class AdaptivePolicy:
         sent = self._made[: round_.n_drafted]
         for source in dict.fromkeys(proposal.source for proposal in sent):
             self._learn_acceptance(source, sent, round_.n_accepted)
+        if round_.would_have_matched is not None:
+            dropped = self._made[round_.n_drafted]
+            self._knowledge.of(dropped.source).observe([dropped.confidence], int(round_.would_have_matched))
         if self._made:
             self._judge(round_)
         else:
@@ -162,9 +177,7 @@ class AdaptivePolicy:
 
     def _rates(self, acceptance: float, step_s: float) -> list[float]:
         """Tokens per second of every draft length, each token accepted with the same probability."""
-        return [
-            expected_tokens(acceptance, m) / (m * step_s + self._verify_s[m]) for m in range(len(self._verify_s))
-        ]
+        return [expected_tokens(acceptance, m) / (m * step_s + self._verify_s[m]) for m in range(len(self._verify_s))]
 
     def _promise(self, acceptance: float, n: int) -> float:
         """The most that drafting on after `n` tokens promises."""
@@ -180,21 +193,52 @@ class AdaptivePolicy:
     def _is_catching_up_worth_it(self, rate: float, step_s: float) -> bool:
         """Whether what the draft must take in first is paid back by the tokens still wanted."""
         n_behind = self._outlook.n_behind - 1
-        per_token_s = self._knowledge.cost.catch_up.value or _CATCH_UP_GUESS * step_s
         gain_s = self._outlook.n_wanted * (self._verify_s[0] - 1 / rate)
-        return gain_s > n_behind * per_token_s
+        return gain_s > n_behind * self._catch_up_s(step_s)
+
+    def _catch_up_s(self, step_s: float) -> float:
+        """Seconds per token that the draft takes in before it drafts."""
+        return self._knowledge.cost.catch_up.value or _CATCH_UP_GUESS * step_s
 
     # Whether it pays.
 
-    def _probe(self) -> int:
-        """Try one token, to learn."""
-        self._is_probing = True
-        self._limit = 1
-        return 1
+    def _look(self, acceptance: Acceptance, step_s: float) -> int:
+        """Drafting does not pay as things are: now and then see whether they changed, if a change could matter."""
+        if self._until_probe > 0:
+            return 0
+        if acceptance.n_seen >= _NEW and not self._has_rested:
+            return self._rest()
+        hopeful = self._rates((1.0 + acceptance.typical) / 2, step_s)
+        if max(hopeful) <= hopeful[0]:
+            self._until_probe = _MAX_PAUSE
+            return 0
+        return self._probe(1)
 
-    def _rest(self, n_tokens: int) -> None:
-        self._until_probe = n_tokens
+    def _probe(self, n: int) -> int:
+        """Draft without asking whether it pays, to learn; a single token is verified only if that pays, and else compared
+        with what the target decides."""
+        self._is_probing = True
+        self._limit = min(self._limit, n)
+        self._worth = 1 / self._verify_s[0] if self._verify_s else 0.0
+        self._best = (0.0, 0)
+        return self._limit
+
+    def _rest(self) -> int:
+        """Decode plainly for so long that looking again costs a small share of the time; longer after every failure.
+
+        A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the share,
+        nothing is looked at again in this answer.
+        """
+        plain_s = self._verify_s[0]
+        step_s = self._knowledge.cost.step_s(self._drafter) or 0.0
+        spare_s = _PROBE_SHARE * plain_s - self._catch_up_s(step_s)
+        affordable = step_s / spare_s if spare_s > 0 else _FOREVER
+        pause = max(_FIRST_PAUSE, affordable) * self._patience
+        self._until_probe = int(min(_MAX_PAUSE, pause)) if spare_s > 0 else _FOREVER
+        self._patience = min(2 * self._patience, _MAX_PATIENCE)
+        self._has_rested = True
         self._earned_tokens = self._earned_s = 0.0
+        return 0
 
     def _is_judged(self) -> bool:
         return self._earned_s > _JUDGED_AFTER * self._verify_s[0]
@@ -202,20 +246,27 @@ class AdaptivePolicy:
     def _judge(self, round_: Round) -> None:
         plain_s = self._verify_s[0] if self._verify_s else round_.target_s
         if self._is_probing:
-            if round_.n_accepted < round_.n_drafted:
-                self._rest(self._pause)
-                self._pause = min(2 * self._pause, _MAX_PAUSE)
+            self._is_failing = False
+            self._after_probe(round_.n_accepted + bool(round_.would_have_matched) > 0)
             return
         self._earned_tokens = _MEMORY * self._earned_tokens + round_.n_tokens
         self._earned_s = _MEMORY * self._earned_s + round_.target_s + round_.draft_s
-        if self._earned_s < _JUDGED_AFTER * plain_s / 2:
+        if self._earned_s < _JUDGED_AFTER * plain_s:
             return
         gain = self._earned_tokens / self._earned_s * plain_s
         if gain < 0.97:
-            self._rest(self._pause)
-            self._pause = min(2 * self._pause, _MAX_PAUSE)
+            self._is_failing = True
+            self._rest()
         elif gain > 1.05:
-            self._pause = _FIRST_PAUSE
+            self._patience = 1
+
+    def _after_probe(self, is_accepted: bool) -> None:
+        """A surprise deserves a second look at once; anything else a rest, unless the drafter is new."""
+        acceptance = self._knowledge.of(self._drafter)
+        if is_accepted and acceptance.typical < _SURPRISE:
+            self._patience = 1
+        elif acceptance.n_seen >= _NEW:
+            self._rest()
 
     def _learn_acceptance(self, source: str, sent: Sequence[Proposal], n_accepted: int) -> None:
         """Hand one drafter its part of the draft: its tokens up to the first rejection."""

@@ -20,9 +20,12 @@ _TRUSTED = 6
 """Samples after which a value moves by _SLOW only."""
 _OUTLIER = 2.5
 """A pass that took this many times its prediction says nothing about the next one: another program ran."""
-_DEAR = 1.25
-"""Rows beyond the widest measured pass are taken to cost this many times what the last ones measured did."""
-_AFTER_JUMP = 0.4
+_CURIOSITY = 0.85
+"""A width between measured ones is taken to cost this share of the straight line, so that each is tried once where it
+could be best: curves have dips."""
+_BEYOND = 0.6
+"""What rows beyond the widest measured pass are taken to cost, relative to the mean of those measured: little enough to be
+tried once where drafts are good, after which the width is known."""
 _UNKNOWN_ROW = 0.3
 """Before any pass over several rows: what a further row costs, in plain steps."""
 
@@ -77,18 +80,17 @@ class Series:
         low = self.widths[below].value
         if above is not None:
             high = self.widths[above].value
-            return (low + (high - low) * (width - below) / (above - below)) * self.scale
+            return _CURIOSITY * (low + (high - low) * (width - below) / (above - below)) * self.scale
         return (low + self._slope_beyond(below) * (width - below)) * self.scale
 
     def _slope_beyond(self, widest: int) -> float:
         """Seconds of a further row beyond the widest pass that was measured."""
         low = self.widths[widest].value
-        before = max((w for w in self.widths if w < widest), default=None)
-        if before is None:
-            return _UNKNOWN_ROW * low / widest
-        slope = max(0.0, (low - self.widths[before].value) / (widest - before))
-        # The step from one row to two is a jump between kinds of kernels; rows after it cost less.
-        return _AFTER_JUMP * slope if (before, widest) == (1, 2) else _DEAR * slope
+        if widest == 1:
+            return _UNKNOWN_ROW * low
+        narrowest = min(self.widths)
+        one = self.widths[narrowest].value if narrowest < widest else low / widest
+        return _BEYOND * max(0.0, low - one) / max(1, widest - narrowest)
 
 
 @dataclass
@@ -132,6 +134,11 @@ class CostTable:
                 here = own.predict(1) if own is not None else plain
                 return predicted * here / plain if predicted and plain and here else None
         return own.predict(n_rows) if own is not None else None
+
+    def has_plain(self, n_past: int) -> bool:
+        """Whether a plain step was measured in this band, or in any."""
+        own = self.verify.get(band_of(n_past))
+        return any(1 in series.widths for series in ([own] if own else self.verify.values()))
 
     def widest(self, n_past: int) -> int:
         """Rows of the widest pass that was measured in this band, or the nearest one; 0 before the first."""

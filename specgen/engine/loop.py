@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specgen.engine.backend import Backend
 from specgen.engine.drafter import Drafter
@@ -133,6 +133,7 @@ class Engine:
         self._forget(answer.n_cached)
 
         round_ = _Times.of(self).since(before, n_past, draft, n_accepted, answer.ending)
+        round_ = replace(round_, would_have_matched=_would_have_matched(draft, answer))
         self.policy.observe(round_)
         if answer.finish_reason is not None:
             text += answer.text.finish()
@@ -160,7 +161,7 @@ class Engine:
             made.append(proposal)
             n_kept = self.policy.next(made)
             if n_kept is not None:
-                return Draft(tuple(made[:n_kept]), n_dropped=len(made) - n_kept)
+                return Draft(tuple(made[:n_kept]), tuple(made[n_kept:]))
             if len(made) == gamma:
                 break
         return Draft(tuple(made))
@@ -261,6 +262,14 @@ def _ending(decision: Decision, proposal: Proposal | None) -> Ending:
     return Ending.BONUS if proposal is None else Ending.RECOVERED
 
 
+def _would_have_matched(draft: Draft, answer: _Answer) -> bool | None:
+    """Whether the first dropped token is the bonus token; a sampled token's chance is another than that of a match."""
+    if not draft.dropped or answer.ending is not Ending.BONUS or answer.finish_reason is not None:
+        return None
+    first = draft.dropped[0]
+    return None if first.distribution is not None else first.token == answer.history[-1]
+
+
 @dataclass(frozen=True, slots=True)
 class _Times:
     """The models' own stop watches at one moment."""
@@ -284,7 +293,7 @@ class _Times:
         return Round(
             n_past=n_past,
             drafted_by=tuple(proposal.source for proposal in draft.proposals),
-            n_dropped=draft.n_dropped,
+            n_dropped=len(draft.dropped),
             n_accepted=n_accepted,
             ending=ending,
             target_s=self.target_s - before.target_s,
