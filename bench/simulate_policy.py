@@ -2,12 +2,12 @@
 
     python bench/simulate_policy.py [--quick] [--markdown FILE]
 
-Simulates target and draft by their costs alone: v(n), the time of a target pass over n rows, and c, the time of a draft
-step, both in plain steps. Whether a drafted token is accepted is drawn once per position of a text, so that all policies
-meet the same text. Confidences are informative (each position has its own probability, and the draft knows it), noisy,
-or useless. Prints the speed of the policy over the best fixed length in hindsight (0 to 16, chosen per cell), and over
-plain decoding: geometric means over seeds, then the worst and the mean cell. Times carry 3 % of noise; a draft that was
-left behind pays for catching up.
+Simulates target and draft by their costs alone: v(n), the time of a target pass over n rows, and c, the time of a
+draft step, both in plain steps. Whether a drafted token is accepted is drawn once per position of a text, so that all
+policies meet the same text. Confidences are informative (each position has its own probability, and the draft knows
+it), noisy, or useless. Prints the speed of the policy over the best fixed length in hindsight (0 to 16, chosen per
+cell), and over plain decoding: geometric means over seeds, then the worst and the mean cell. Times carry 3 % of
+noise; a draft that was left behind pays for catching up.
 """
 
 from __future__ import annotations

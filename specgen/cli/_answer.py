@@ -73,11 +73,12 @@ def _stream(output: Output, files: ModelFiles, session: Session, decoding: Decod
     prompt = _encode(output, session, question)
     n_ctx = question.n_ctx or session.context_for(len(prompt), question.max_tokens)
     engine = session.engine(n_ctx, decoding)
+    steps = engine.generate(Request(prompt, question.max_tokens, question.stop))
     _announce(output, files, session, decoding)
 
     metrics = Metrics(len(prompt), lambda: engine.target.busy_s, session.load_s)
     with output.status() as show:
-        for step in engine.generate(Request(prompt, question.max_tokens, question.stop)):
+        for step in steps:
             metrics.add(step)
             output.answer(step.text)
             show(lambda: _report.live(metrics))

@@ -1,8 +1,9 @@
 """How likely the target is to accept the next drafted token: the drafter's confidence, calibrated as the answer goes.
 
 Two layers. Slow: how often tokens of this confidence were accepted, in bins, for one drafter. Fast: an offset in
-log-odds that follows the text, because code and prose, or an easy and a hard paragraph, differ more than a bin can say. Where
-confidences mean nothing all bins agree and the offset does the work; where they mean much the offset stays small.
+log-odds that follows the text, because code and prose, or an easy and a hard paragraph, differ more than a bin can
+say. Where confidences mean nothing all bins agree and the offset does the work; where they mean much the offset stays
+small.
 """
 
 from __future__ import annotations

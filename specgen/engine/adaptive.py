@@ -215,8 +215,9 @@ class AdaptivePolicy:
         return self._probe(1)
 
     def _probe(self, n: int) -> int:
-        """Draft without asking whether it pays, to learn; a single token is verified only if that pays, and else compared
-        with what the target decides."""
+        """Draft without asking whether it pays, to learn; a single token is verified only if that pays, and else
+        compared with what the target decides.
+        """
         self._is_probing = True
         self._limit = min(self._limit, n)
         self._worth = 1 / self._verify_s[0] if self._verify_s else 0.0
@@ -226,8 +227,8 @@ class AdaptivePolicy:
     def _rest(self) -> int:
         """Decode plainly for so long that looking again costs a small share of the time; longer after every failure.
 
-        A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the share,
-        nothing is looked at again in this answer.
+        A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the
+        share, nothing is looked at again in this answer.
         """
         plain_s = self._verify_s[0]
         step_s = self._knowledge.cost.step_s(self._drafter) or 0.0

@@ -1,8 +1,9 @@
 """What passes cost on this machine: a table of measured times, and predictions from it.
 
-v(n), the time of a target pass over n rows, has steps, cliffs and dips, so each width is kept on its own and nothing is
-smoothed over measured widths. The machine's speed drifts for all widths together, so a common scale follows every sample
-quickly while the widths' own values move slowly. The table is plain data: where it is kept is not its business.
+v(n), the time of a target pass over n rows, has steps, cliffs and dips, so each width is kept on its own and nothing
+is smoothed over measured widths. The machine's speed drifts for all widths together, so a common scale follows every
+sample quickly while the widths' own values move slowly. The table is plain data: where it is kept is not its
+business.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _CURIOSITY = 0.85
 """A width between measured ones is taken to cost this share of the straight line, so that each is tried once where it
 could be best: curves have dips."""
 _BEYOND = 0.6
-"""What rows beyond the widest measured pass are taken to cost, relative to the mean of those measured: little enough to be
-tried once where drafts are good, after which the width is known."""
+"""What rows beyond the widest measured pass are taken to cost, relative to the mean of those measured: little enough
+to be tried once where drafts are good, after which the width is known.
+"""
 _UNKNOWN_ROW = 0.3
 """Before any pass over several rows: what a further row costs, in plain steps."""
 

@@ -84,6 +84,9 @@ class Engine:
                 f"the prompt has {len(request.prompt):,} tokens, the context holds {self.target.n_ctx:,}",
                 f"use --ctx-size {len(request.prompt) + request.max_tokens} or a shorter prompt",
             )
+        return self._steps(request)
+
+    def _steps(self, request: Request) -> Iterator[Step]:
         answer = _Answer(self, request)
         try:
             if request.max_tokens == 0:

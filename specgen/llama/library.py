@@ -62,9 +62,9 @@ def ggml() -> ctypes.CDLL:
 
 def versions() -> str:
     """The versions of llama-cpp-python, llama.cpp and ggml, for people and bug reports."""
+    lib = load()
     import llama_cpp
 
-    lib = load()
     base = ggml()
     for function in (base.ggml_version, base.ggml_commit):
         function.restype = ctypes.c_char_p

@@ -1,7 +1,7 @@
 """What was learned about a pair on this machine, kept between runs.
 
-One small JSON file per machine, llama.cpp build, pair, placement and threads, in the user's cache. Human-readable, safe to
-delete at any time, and never trusted: a file that cannot be read counts as none.
+One small JSON file per machine, llama.cpp build, pair, placement and threads, in the user's cache. Human-readable,
+safe to delete at any time, and never trusted: a file that cannot be read counts as none.
 """
 
 from __future__ import annotations
