@@ -31,6 +31,7 @@ MAX_GAMMA = 16
 _FIRST_DRAFT = 4
 _NEW = 6
 """A drafter with fewer tested tokens is new, and is tried before it is judged."""
+_WELL_KNOWN = 24
 _FIRST_PAUSE = 16
 _MAX_PAUSE = 512
 _MAX_PATIENCE = 4
@@ -228,14 +229,18 @@ class AdaptivePolicy:
         """Decode plainly for so long that looking again costs a small share of the time; longer after every failure.
 
         A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the
-        share, nothing is looked at again in this answer.
+        share, nothing is looked at again in this answer, except once for a drafter that is hardly known.
         """
         plain_s = self._verify_s[0]
         step_s = self._knowledge.cost.step_s(self._drafter) or 0.0
         spare_s = _PROBE_SHARE * plain_s - self._catch_up_s(step_s)
         affordable = step_s / spare_s if spare_s > 0 else _FOREVER
         pause = max(_FIRST_PAUSE, affordable) * self._patience
-        self._until_probe = int(min(_MAX_PAUSE, pause)) if spare_s > 0 else _FOREVER
+        if spare_s > 0:
+            self._until_probe = int(min(_MAX_PAUSE, pause))
+        else:
+            is_known = self._knowledge.of(self._drafter).n_seen >= _WELL_KNOWN or self._has_rested
+            self._until_probe = _FOREVER if is_known else 2 * _FIRST_PAUSE
         self._patience = min(2 * self._patience, _MAX_PATIENCE)
         self._has_rested = True
         self._earned_tokens = self._earned_s = 0.0

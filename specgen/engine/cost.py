@@ -8,6 +8,7 @@ business.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,8 @@ BAND_EDGES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 _SLOW = 0.15
 _FAST = 0.25
-_TRUSTED = 6
-"""Samples after which a value moves by _SLOW only."""
+_FIRST_SAMPLES = 3
+_SMOOTH_ROW = 0.15
 _OUTLIER = 2.5
 """A pass that took this many times its prediction says nothing about the next one: another program ran."""
 _CURIOSITY = 0.85
@@ -39,15 +40,18 @@ def band_of(n_past: int) -> int:
 
 @dataclass
 class Estimate:
-    """A running mean that trusts its first samples fully and later ones a little."""
+    """A time, learned: the least of the first samples, since other programs only ever add, then a slow running mean."""
 
     value: float = 0.0
     n_samples: int = 0
 
     def add(self, sample: float) -> None:
-        """Move towards a sample."""
+        """Learn from a sample."""
         self.n_samples += 1
-        self.value += (sample - self.value) * max(1 / self.n_samples, _SLOW)
+        if self.n_samples <= _FIRST_SAMPLES:
+            self.value = sample if self.n_samples == 1 else min(self.value, sample)
+        else:
+            self.value += (sample - self.value) * _SLOW
 
 
 @dataclass
@@ -67,12 +71,15 @@ class Series:
         if surprise > _OUTLIER and known.n_samples >= 2:
             surprise = _OUTLIER
         known.add(known.value * surprise)
-        self.scale *= 1 + _FAST * (surprise - 1) if known.n_samples > 2 else 1.0
+        if known.n_samples > _FIRST_SAMPLES:
+            self.scale *= 1 + _FAST * (surprise - 1)
 
     def predict(self, width: int) -> float | None:
         """Seconds of a pass; between measured widths a straight line, beyond them dear; None without any sample."""
-        if width in self.widths:
-            return self.widths[width].value * self.scale
+        known = self.widths.get(width)
+        if known is not None:
+            doubt = 1 if known.n_samples > 1 else self._doubt(width)
+            return known.value * doubt * self.scale
         if not self.widths:
             return None
         below = max((w for w in self.widths if w < width), default=None)
@@ -84,6 +91,14 @@ class Series:
             high = self.widths[above].value
             return _CURIOSITY * (low + (high - low) * (width - below) / (above - below)) * self.scale
         return (low + self._slope_beyond(below) * (width - below)) * self.scale
+
+    def _doubt(self, width: int) -> float:
+        """A single sample may have met another program: half way, on a log scale, to a curve without jumps."""
+        one = self.widths.get(1)
+        value = self.widths[width].value
+        if width == 1 or one is None or value <= 0:
+            return 1.0
+        return min(1.0, math.sqrt((1 + _SMOOTH_ROW * (width - 1)) * one.value / value))
 
     def _slope_beyond(self, widest: int) -> float:
         """Seconds of a further row beyond the widest pass that was measured."""
@@ -159,7 +174,7 @@ class CostTable:
         """Plain data that `from_data` reads."""
         return {
             "verify_s": {
-                str(band): {str(w): e.value * series.scale for w, e in sorted(series.widths.items())}
+                str(band): {str(w): [e.value * series.scale, e.n_samples] for w, e in sorted(series.widths.items())}
                 for band, series in sorted(self.verify.items())
             },
             "step_s": {name: e.value for name, e in self.step.items()},
@@ -169,14 +184,15 @@ class CostTable:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> CostTable:
         """A table that trusts what was kept, and can still be moved by what it sees today."""
-        n = 3  # samples that a kept value counts for
         return cls(
             verify={
-                int(band): Series({int(w): Estimate(float(s), n) for w, s in widths.items()})
+                int(band): Series(
+                    {int(w): Estimate(float(s), min(int(n), _FIRST_SAMPLES)) for w, (s, n) in widths.items()}
+                )
                 for band, widths in data["verify_s"].items()
             },
-            step={name: Estimate(float(s), n) for name, s in data["step_s"].items()},
-            catch_up=Estimate(float(data["catch_up_s"]), n if data["catch_up_s"] else 0),
+            step={name: Estimate(float(s), _FIRST_SAMPLES) for name, s in data["step_s"].items()},
+            catch_up=Estimate(float(data["catch_up_s"]), 1 if data["catch_up_s"] else 0),
         )
 
 

@@ -9,49 +9,45 @@ import pytest
 from tests.cli.command import end
 from tests.cli.conftest import PROMPT
 
-TOP_KEYS = set(
-    [
-        "schema_version",
-        "text",
-        "token_ids",
-        "finish_reason",
-        "speculation",
-        "models",
-        "settings",
-        "environment",
-        "stats",
-    ]
-)
-STATS_KEYS = set(
-    [
-        "n_prompt",
-        "n_generated",
-        "n_rounds",
-        "n_drafted",
-        "n_accepted",
-        "n_recovered",
-        "n_bonus",
-        "n_dropped",
-        "load_s",
-        "calibration_s",
-        "prefill_s",
-        "ttft_s",
-        "draft_prefill_s",
-        "decode_s",
-        "decode_tok_s",
-        "target_s",
-        "draft_s",
-        "overhead_s",
-        "draft_acceptance_rate",
-        "alpha_hat",
-        "mean_accepted_length",
-        "accept_histogram",
-        "accept_by_position",
-        "speedup_estimated",
-        "speedup_predicted",
-        "by_drafter",
-    ]
-)
+TOP_KEYS = {
+    "schema_version",
+    "text",
+    "token_ids",
+    "finish_reason",
+    "speculation",
+    "models",
+    "settings",
+    "environment",
+    "stats",
+}
+STATS_KEYS = {
+    "n_prompt",
+    "n_generated",
+    "n_rounds",
+    "n_drafted",
+    "n_accepted",
+    "n_recovered",
+    "n_bonus",
+    "n_dropped",
+    "load_s",
+    "calibration_s",
+    "prefill_s",
+    "ttft_s",
+    "draft_prefill_s",
+    "decode_s",
+    "decode_tok_s",
+    "target_s",
+    "draft_s",
+    "overhead_s",
+    "draft_acceptance_rate",
+    "alpha_hat",
+    "mean_accepted_length",
+    "accept_histogram",
+    "accept_by_position",
+    "speedup_estimated",
+    "speedup_predicted",
+    "by_drafter",
+}
 
 
 def test_stdout_is_the_text_and_one_newline(answer):

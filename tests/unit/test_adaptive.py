@@ -61,7 +61,9 @@ def test_where_no_length_can_pay_a_perfect_draft_is_left_alone():
     world = adaptive_world(agreement=always, target_cost_s=compute_bound, draft_cost_s=cheap)
     metrics = world.run(400)
     assert metrics.stats().decode_s < 400 / 0.97
-    assert all(r.n_drafted == 0 for r in metrics.rounds[20:])
+    assert (
+        sum(r.n_drafted > 0 for r in metrics.rounds) < 20
+    )  # each width is tried, and tried again, where it could be best
 
 
 def test_what_was_learned_spares_the_next_answer_the_trying():
@@ -123,10 +125,20 @@ def test_unmeasured_costs_come_from_their_neighbours_and_known_ones_stay():
     assert table.verify_s(10, 1) is None
     table.add_verify(10, 1, 1.0)
     table.add_verify(10, 5, 2.0)
+    table.add_verify(10, 5, 2.0)
     assert table.verify_s(10, 1) == pytest.approx(1.0)
     assert table.verify_s(10, 5) == pytest.approx(2.0)
     assert 1.0 < table.verify_s(10, 3) < 1.5
     assert table.verify_s(10, 9) > 2.0
+
+
+def test_a_first_sample_beside_another_program_is_doubted_and_a_second_one_puts_it_right():
+    table = CostTable()
+    table.add_verify(10, 1, 1.0)
+    table.add_verify(10, 5, 20.0)
+    assert table.verify_s(10, 5) < 6.0
+    table.add_verify(10, 5, 2.0)
+    assert table.verify_s(10, 5) == pytest.approx(2.0)
 
 
 def test_a_machine_that_slows_down_slows_every_width():
