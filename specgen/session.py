@@ -23,7 +23,7 @@ from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
 from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryError
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
-from specgen.llama.model import ALL_LAYERS, LlamaModel
+from specgen.llama.model import ALL_LAYERS, LlamaModel, check_gguf
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
 from specgen.pairs.learned import machine, recall, remember
@@ -106,6 +106,8 @@ class Session:
                 return self._stack.enter_context(model)
 
             self.target = load(target, params.n_gpu_layers)
+            if draft is not None:
+                check_gguf(draft)  # a wrong file is an error even where γ = 0 leaves it unloaded
             if draft is not None and params.gamma != 0:
                 self.draft = load(draft, params.n_draft_gpu_layers)
                 self._require_compatible(self.target, self.draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -20,19 +21,19 @@ Note = Callable[[str], None]
 DEFAULT_PAIR = "demo"
 
 
-def split_words(words: list[str], target: Path | None) -> tuple[str, str | None]:
+def split_words(words: list[str], target: Path | None) -> tuple[str | Path, str | None]:
     """The model and the prompt among the words of a command line.
 
     Returns:
-        A pair's name or a file, and the prompt where there is one.
+        A pair's name or a file, or the path that `--target` gave, and the prompt where there is one.
 
     Raises:
         UsageError: too many words, which is a prompt without quotes.
     """
-    rest = [str(target), *words] if target is not None else words or [DEFAULT_PAIR]
-    if len(rest) > 2:
-        raise UsageError(f"too many words after the prompt {rest[1]!r}", "put the prompt in quotes")
-    return rest[0], rest[1] if len(rest) == 2 else None
+    model, rest = (target, words) if target is not None else ((words or [DEFAULT_PAIR])[0], words[1:])
+    if len(rest) > 1:
+        raise UsageError(f"too many words after the prompt {rest[0]!r}", "put the prompt in quotes")
+    return model, rest[0] if rest else None
 
 
 def sampling_params(
@@ -47,6 +48,9 @@ def sampling_params(
         note: told about options without effect.
     """
     settings = {name: value for name, value in given.items() if value is not None}
+    for name, value in {"temperature": temperature, **settings}.items():
+        if not math.isfinite(value):
+            raise UsageError(f"{_flag(name)} must be a finite number", "see specgen run --help")
     params = SamplingParams(
         temperature=temperature,
         seed=secrets.randbelow(2**32 - 1) if seed is None else seed,
@@ -56,7 +60,10 @@ def sampling_params(
         only_sampled = {"top_k", "top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"} & settings.keys()
         for name in (*sorted(only_sampled), *(["seed"] if seed is not None else [])):
             note(f"{_flag(name)} has no effect at temperature 0, which is greedy")
-    if "repeat_last_n" in settings and not params.has_penalties:
+    has_penalty = params.repeat_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+    if has_penalty and params.repeat_last_n == 0:
+        note("--repeat-penalty and its kin have no effect with --repeat-last-n 0")
+    elif "repeat_last_n" in settings and not has_penalty:
         note("--repeat-last-n has no effect without a penalty")
     if "xtc_threshold" in settings and params.xtc_probability <= 0 and not params.is_greedy:
         note("--xtc-threshold has no effect without --xtc-probability")
@@ -80,7 +87,8 @@ def session_params(
     """
     needing = {"--gamma": gamma, "--draft-gpu-layers": draft_gpu_layers, "--require-draft": requires_draft}
     for flag, value in needing.items():
-        if value and not has_draft:
+        is_given = value is not None and value is not False and (flag, value) != ("--gamma", 0)
+        if is_given and not has_draft:
             raise ConfigError(f"{flag} needs a draft", "give --draft FILE, or the name of a pair")
     if (gpu_layers or draft_gpu_layers) and not gpus():
         note("no GPU here: --gpu-layers and --draft-gpu-layers have no effect")

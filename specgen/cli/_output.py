@@ -14,14 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from specgen.cli._status import StatusBar
-from specgen.errors import SpecgenError
+from specgen.errors import DownloadError, SpecgenError, UsageError
 
-_CONTROLS = {code: "\ufffd" for code in (*range(0x20), 0x7F) if chr(code) not in "\n\t"}
+_CONTROLS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+class StdoutClosed(Exception):  # noqa: N818
+    """stdout's reader has left: nothing more to do, and no error."""
 
 
 class Output:
@@ -38,10 +43,12 @@ class Output:
         self._is_silent = is_quiet or is_json
         self._is_quiet = is_quiet
         self._is_json = is_json
-        self._console = Console(stderr=True, highlight=False)
-        self._console.soft_wrap = not self._console.is_terminal  # a log file has no width
-        self._is_terminal = sys.stdout.isatty()
+        has_screen = sys.stderr is not None and sys.stderr.isatty()  # whatever FORCE_COLOR wishes
+        self._console = Console(stderr=True, highlight=False, force_terminal=has_screen)
+        self._console.soft_wrap = not has_screen  # a log file has no width
+        self._is_terminal = sys.stdout is not None and sys.stdout.isatty()
         self._held_newlines = 0
+        self._n_cells = 0  # of the answer's last line, to know where the cursor stands
 
     def line(self, text: str, style: str = "dim") -> None:
         """A line about the run."""
@@ -63,23 +70,22 @@ class Output:
         body = text.rstrip("\n")
         if body:
             shown = "\n" * self._held_newlines + body
-            sys.stdout.write(shown.translate(_CONTROLS) if self._is_terminal else shown)
-            sys.stdout.flush()
+            _write_out(shown.translate(_CONTROLS) if self._is_terminal else shown)
+            before, newline, last_line = shown.rpartition("\n")
+            self._n_cells = cell_len(last_line) if newline else self._n_cells + cell_len(before + last_line)
             self._held_newlines = 0
         self._held_newlines += len(text) - len(body)
 
     def end_answer(self) -> None:
         """Exactly one newline after the answer."""
         if not self._is_json:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            _write_out("\n")
             self._held_newlines = 0
 
     def json(self, make_value: Callable[[], dict[str, Any]]) -> None:
         """The one JSON object, where it is wanted."""
         if self._is_json:
-            sys.stdout.write(json.dumps(make_value(), ensure_ascii=False, indent=2) + "\n")
-            sys.stdout.flush()
+            _write_out(json.dumps(make_value(), ensure_ascii=False, indent=2) + "\n")
 
     @contextmanager
     def status(self) -> Iterator[Callable[[Callable[[], Text]], None]]:
@@ -92,7 +98,7 @@ class Output:
             return
         bar = StatusBar(self._console)
         with bar:
-            yield bar.update
+            yield lambda make_text: bar.update(make_text, self._n_cells if self._is_terminal else 0)
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[str, float], None]]:
@@ -125,7 +131,27 @@ def print_error(error: SpecgenError) -> None:
 
 def print_text(text: str) -> None:
     """Text that was asked for, such as the version."""
-    sys.stdout.write(text + "\n")
+    _write_out(text + "\n")
+
+
+def _write_out(text: str) -> None:
+    """Write to stdout at once.
+
+    Raises:
+        StdoutClosed: its reader has left.
+        DownloadError: it cannot be written.
+    """
+    if sys.stdout is None:
+        raise UsageError("stdout is closed", "send it somewhere, for example to /dev/null")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        abandon_stdout()
+        raise StdoutClosed from None
+    except OSError as error:
+        abandon_stdout()
+        raise DownloadError(f"stdout cannot be written: {error.strerror}", "free some space") from None
 
 
 def abandon_stdout() -> None:
@@ -137,11 +163,13 @@ def abandon_stdout() -> None:
 
 def restore_terminal() -> None:
     """What a live line or a progress bar may have left behind, for exits that run no `finally`."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         os.write(sys.stderr.fileno(), b"\x1b7\x1b[r\x1b8\x1b[?25h\x1b[0m")
 
 
 def _write_error(text: str) -> None:
+    if sys.stderr is None:
+        return
     with_colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     if with_colour:
         text = text.replace("error:", "\x1b[1;31merror:\x1b[0m", 1).replace("\nhint:", "\n\x1b[36mhint:\x1b[0m", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from specgen.errors import ModelNotFoundError, UsageError
@@ -39,6 +39,21 @@ def read_prompt(argument: str | None, file: Path | None, *, reads_stdin: bool, o
             "no prompt", 'give one: specgen run demo "Why is the sky blue?", --file FILE, or text on stdin'
         )
     return prompt
+
+
+def require_text(what: str, texts: Iterable[str | None]) -> None:
+    """Refuse arguments that are empty stop strings, or that the shell passed on as bytes of no encoding.
+
+    Raises:
+        UsageError: names the option.
+    """
+    for text in texts:
+        if what == "--stop" and text == "":
+            raise UsageError("--stop must not be empty", "give the text that ends the answer")
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{what} is not UTF-8", "check the encoding of your terminal or script") from None
 
 
 def _is_piped() -> bool:

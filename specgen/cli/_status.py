@@ -32,15 +32,21 @@ class StatusBar:
         self._size = (0, 0)
         self._last_s = 0.0
 
-    def update(self, make_text: Callable[[], Text]) -> None:
-        """Show a new line, unless the last one is too fresh; `make_text` is called only when it is shown."""
+    def update(self, make_text: Callable[[], Text], n_cells: int = 0) -> None:
+        """Show a new line, unless the last one is too fresh; `make_text` is called only when it is shown.
+
+        Args:
+            make_text: gives the line.
+            n_cells: width of the text in the cursor's line. Where it fills the row, the cursor waits behind the last
+                column, a state that some terminals (tmux) do not restore: then the line is left alone.
+        """
         now_s = time.monotonic()
         if now_s - self._last_s < _INTERVAL_S:
             return
         self._last_s = now_s
         self._reserve()
         columns, rows = self._size
-        if rows >= _MIN_ROWS:
+        if rows >= _MIN_ROWS and not (n_cells and n_cells % columns == 0):
             with self._console.capture() as rendered:
                 text = make_text()
                 text.truncate(columns - 1, overflow="ellipsis")
@@ -61,7 +67,10 @@ class StatusBar:
         size = os.get_terminal_size(sys.stderr.fileno())
         if (size.columns, size.lines) == self._size:
             return
+        _, old_rows = self._size
         self._size = (size.columns, size.lines)
+        if 0 < old_rows < size.lines:
+            self._write(f"\x1b7\x1b[{old_rows};1H\x1b[2K\x1b8")  # the old line would become part of the answer
         if size.lines >= _MIN_ROWS:
             # Down and up again, in the same column, makes sure that there is a row below the cursor to keep.
             self._write(f"\x1bD\x1b[1A\x1b7\x1b[1;{size.lines - 1}r\x1b8")

@@ -62,15 +62,14 @@ def _exit_code() -> int:
     except SpecgenError as error:
         return _fail(error)
     except TyperException as error:
+        if not error.format_message().strip():  # the bare command has shown its help
+            return error.exit_code
         return _fail(UsageError(error.format_message().rstrip("."), _usage_hint(error)))
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        from specgen.cli._output import abandon_stdout
-
-        abandon_stdout()
-        return 0
     except Exception as error:
+        if type(error).__name__ == "StdoutClosed":  # named, not imported: help needs no output module
+            return 0
         return _fail(
             SpecgenError(
                 f"unexpected {type(error).__name__}: {error}",

@@ -185,7 +185,7 @@ def run(
     from specgen.cli._answer import Question, answer
     from specgen.cli._options import sampling_params, session_params, split_words
     from specgen.cli._output import Output
-    from specgen.cli._prompt import read_prompt
+    from specgen.cli._prompt import read_prompt, require_text
     from specgen.pairs.resolve import find
     from specgen.session import Decoding
 
@@ -193,7 +193,11 @@ def run(
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
     word, prompt_word = split_words(words or [], target)
-    model = find(word)
+    model = word if isinstance(word, Path) else find(word)
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose contradict each other", "leave out one of them")
+    for flag, texts in (("the prompt", [prompt_word]), ("--system", [system]), ("--stop", stop or [])):
+        require_text(flag, texts)
     if raw and system is not None:
         raise UsageError("--system has no place in a --raw prompt", "leave out one of them")
     given = {
@@ -210,8 +214,9 @@ def run(
         "dry_multiplier": dry_multiplier,
     }
     sampling = sampling_params(temperature, seed, given, output.note)
+    has_draft = draft is not None or not isinstance(model, Path)
     params = session_params(
-        has_draft=draft is not None or not isinstance(model, Path),
+        has_draft=has_draft,
         gamma=gamma,
         gpu_layers=gpu_layers,
         draft_gpu_layers=draft_gpu_layers,
@@ -221,6 +226,8 @@ def run(
     )
     if accept is not None and sampling.is_greedy:
         output.note("--accept has no effect at temperature 0, which is greedy")
+    elif accept is not None and not has_draft:
+        output.note("--accept has no effect without a draft")
     prompt = read_prompt(prompt_word, file, reads_stdin=not no_stdin, on_wait=lambda: output.note(_WAITING))
     question = Question(prompt, system, raw, max_tokens, tuple(stop or ()), ctx_size)
     return answer(output, model, draft, params, Decoding(sampling, accept or AcceptRule.REJECT, ignore_eos), question)

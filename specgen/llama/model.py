@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,7 @@ class LlamaModel:
         params.n_gpu_layers = n_gpu_layers
         params.progress_callback = lib.llama_progress_callback(progress)
         with library.collect_errors() as errors:
-            self._handle: Any = lib.llama_model_load_from_file(str(path).encode(), params)
+            self._handle: Any = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self._handle:
             if is_cancelled:
                 raise LoadCancelledError

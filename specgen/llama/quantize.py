@@ -59,7 +59,7 @@ def quantize(source: Path, target: Path, ftype: str, on_progress: Callable[[floa
     part = Path(name)
     try:
         with library.listen(on_log), library.collect_errors() as errors:
-            status = lib.llama_model_quantize(str(source).encode(), name.encode(), ctypes.byref(params))
+            status = lib.llama_model_quantize(os.fsencode(source), os.fsencode(name), ctypes.byref(params))
         if status != 0:
             raise BackendError(
                 f"{source.name} cannot be written as {ftype}: {' '.join(errors) or status}", "check disk space"

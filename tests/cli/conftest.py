@@ -25,7 +25,7 @@ class Models:
         long: a target with a context for answers that nobody waits for.
         ending: a target that ends its answers.
         bold, escaping, c1: what they say looks like Rich markup, escape sequences, the same as C1 controls.
-        newline: says nothing but newlines.
+        newline, lines: says nothing but newlines, nothing but short lines.
         other_vocabulary: token 100 has another text.
         plain: a base model, without a template.
         recurrent: cannot take tokens back.
@@ -40,6 +40,7 @@ class Models:
     escaping: Path
     c1: Path
     newline: Path
+    lines: Path
     other_vocabulary: Path
     plain: Path
     recurrent: Path
@@ -59,7 +60,8 @@ def models(tiny_models, tmp_path_factory) -> Models:
         first = tiny_gguf.FIRST_BYTE + 256
         spoken = range(first, len(tiny_gguf.bpe().tokens))
         tokenizer = tiny_gguf.bpe(spoken=frozenset(spoken), chat_template=tiny_gguf.CHATML)
-        return write(name, tokenizer=tokenizer, tokens={token: spell(text, token - first) for token in spoken})
+        texts = {token: spell(text, token - first) for token in spoken}
+        return write(name, tokenizer=tokenizer, tokens=texts, n_ctx_train=2**16)
 
     letters = frozenset(tiny_gguf.FIRST_BYTE + byte for byte in b"abcdef")
     ends = tiny_gguf.bpe(spoken=letters | {tiny_gguf.IM_END}, chat_template=tiny_gguf.CHATML)
@@ -72,6 +74,7 @@ def models(tiny_models, tmp_path_factory) -> Models:
         escaping=saying("escaping", f"x{_gpt2(0x1B)}[31m{_gpt2(0x1B)}[2J{_gpt2(0x07)}{_gpt2(0x0D)}"),
         c1=saying("c1", f"yÂ{_gpt2(0x9B)}2J"),
         newline=saying("newline", _gpt2(0x0A), lambda letter, i: (i + 2) * letter),
+        lines=saying("lines", _gpt2(0x0A), lambda letter, i: f"line{i}{letter}"),
         other_vocabulary=write("other-vocabulary", tokens={100: "XX"}),
         plain=tiny_gguf.write_llama(folder / "plain.gguf"),
         recurrent=tiny_models.mamba,

@@ -30,7 +30,20 @@ _DRAWING = re.compile(rb"\x1b7.*?\x1b8", re.DOTALL)
 
 
 class Screen(pyte.HistoryScreen):
-    """pyte's screen, with the rows that scrolled off, and resized as terminals do it: the cursor's row stays."""
+    """pyte's screen, with the rows that scrolled off, and resized as terminals do it: the cursor's row stays.
+
+    Attributes:
+        keeps_wrap: a restored cursor still stands behind a full row, as in xterm; False is tmux, which puts it on the
+            row's last character.
+    """
+
+    keeps_wrap = True
+
+    def restore_cursor(self) -> None:
+        is_behind = self.keeps_wrap and bool(self.savepoints) and self.savepoints[-1].cursor.x == self.columns
+        super().restore_cursor()
+        if is_behind:
+            self.cursor.x = self.columns
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
         n_lost = max(0, self.cursor.y + 1 - (lines or self.lines))
