@@ -47,6 +47,7 @@ class Output:
         self._console = Console(stderr=True, highlight=False, force_terminal=has_screen)
         self._console.soft_wrap = not has_screen  # a log file has no width
         self._is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        self._bar: StatusBar | None = None
         self._held_newlines = 0
         self._n_cells = 0  # of the answer's last line, to know where the cursor stands
 
@@ -70,6 +71,8 @@ class Output:
         body = text.rstrip("\n")
         if body:
             shown = "\n" * self._held_newlines + body
+            if self._bar is not None:
+                self._bar.reserve()
             _write_out(shown.translate(_CONTROLS) if self._is_terminal else shown)
             before, newline, last_line = shown.rpartition("\n")
             self._n_cells = cell_len(last_line) if newline else self._n_cells + cell_len(before + last_line)
@@ -96,9 +99,10 @@ class Output:
         if self._is_silent or not self._console.is_terminal or self._console.is_dumb_terminal:
             yield lambda _make_text: None
             return
-        bar = StatusBar(self._console)
-        with bar:
+        with StatusBar(self._console) as bar:
+            self._bar = bar
             yield lambda make_text: bar.update(make_text, self._n_cells if self._is_terminal else 0)
+            self._bar = None
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[str, float], None]]:

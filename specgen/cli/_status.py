@@ -44,7 +44,7 @@ class StatusBar:
         if now_s - self._last_s < _INTERVAL_S:
             return
         self._last_s = now_s
-        self._reserve()
+        self.reserve()
         columns, rows = self._size
         if rows >= _MIN_ROWS and not (n_cells and n_cells % columns == 0):
             with self._console.capture() as rendered:
@@ -54,7 +54,7 @@ class StatusBar:
             self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{rendered.get()}\x1b8")
 
     def __enter__(self) -> Self:
-        self._reserve()
+        self.reserve()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -62,8 +62,8 @@ class StatusBar:
         if columns:
             self._write(f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8")
 
-    def _reserve(self) -> None:
-        """Keep the last row out of the scroll region; again after the window changed."""
+    def reserve(self) -> None:
+        """Keep the last row out of the scroll region; again after the window changed. Ask before writing text."""
         size = os.get_terminal_size(sys.stderr.fileno())
         if (size.columns, size.lines) == self._size:
             return
