@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specgen.engine.acceptance import Acceptance
-from specgen.engine.cost import CostTable, expected_tokens
+from specgen.engine.cost import CostTable
 from specgen.engine.policy import Outlook
 from specgen.types import Proposal, Round
 
@@ -178,7 +178,13 @@ class AdaptivePolicy:
 
     def _rates(self, acceptance: float, step_s: float) -> list[float]:
         """Tokens per second of every draft length, each token accepted with the same probability."""
-        return [expected_tokens(acceptance, m) / (m * step_s + self._verify_s[m]) for m in range(len(self._verify_s))]
+        rates = []
+        survival = expected = 1.0
+        for m, verify_s in enumerate(self._verify_s):
+            rates.append(expected / (m * step_s + verify_s))
+            survival *= acceptance
+            expected += survival
+        return rates
 
     def _promise(self, acceptance: float, n: int) -> float:
         """The most that drafting on after `n` tokens promises."""

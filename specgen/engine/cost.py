@@ -157,14 +157,6 @@ class CostTable:
         own = self.verify.get(band_of(n_past))
         return any(1 in series.widths for series in ([own] if own else self.verify.values()))
 
-    def widest(self, n_past: int) -> int:
-        """Rows of the widest pass that was measured in this band, or the nearest one; 0 before the first."""
-        band = band_of(n_past)
-        for series in sorted(self.verify, key=lambda b: abs(b - band)):
-            if len(self.verify[series].widths) > 1:
-                return max(self.verify[series].widths)
-        return 1 if self.verify else 0
-
     def step_s(self, drafter: str) -> float | None:
         """Seconds of one proposal; None before the first."""
         known = self.step.get(drafter)
@@ -194,11 +186,3 @@ class CostTable:
             step={name: Estimate(float(s), _FIRST_SAMPLES) for name, s in data["step_s"].items()},
             catch_up=Estimate(float(data["catch_up_s"]), 1 if data["catch_up_s"] else 0),
         )
-
-
-def expected_tokens(acceptance: float, gamma: int) -> float:
-    """Tokens of a round whose drafted tokens are each accepted with probability `acceptance`.
-
-    Source: Leviathan et al. 2023, arXiv:2211.17192, equation 1.
-    """
-    return sum(acceptance**i for i in range(gamma + 1))

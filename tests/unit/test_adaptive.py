@@ -6,7 +6,7 @@ import pytest
 
 from specgen.engine.acceptance import Acceptance
 from specgen.engine.adaptive import AdaptivePolicy, Knowledge
-from specgen.engine.cost import CostTable, band_of, expected_tokens
+from specgen.engine.cost import CostTable, band_of
 from tests.unit.helpers import World, always, at_random, check_counts, never, true_text
 
 
@@ -192,8 +192,3 @@ def test_tokens_after_a_rejection_teach_nothing():
     acceptance = Acceptance()
     acceptance.observe([0.9, 0.9, 0.2, 0.2], 1)
     assert sum(acceptance.n_tested) == 2
-
-
-def test_expected_tokens_follow_the_formula():
-    assert expected_tokens(0.8, 4) == pytest.approx((1 - 0.8**5) / (1 - 0.8))
-    assert expected_tokens(1.0, 4) == 5
