@@ -286,7 +286,14 @@ def main() -> None:
         lines += [f"- {name}: {ratio:.3f}" for name, ratio in changed[:6]]
     print("\n".join(lines))
     if options.markdown:
-        options.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        command = f"python bench/simulate_policy.py --seeds {options.seeds}"
+        title = [
+            "# The adaptive policy against fixed draft lengths",
+            "",
+            f"Written by `{command} --markdown FILE`.",
+            "",
+        ]
+        options.markdown.write_text("\n".join([*title, *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

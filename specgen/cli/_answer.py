@@ -76,14 +76,15 @@ def _stream(output: Output, files: ModelFiles, session: Session, decoding: Decod
     steps = engine.generate(Request(prompt, question.max_tokens, question.stop))
     _announce(output, files, session, decoding)
 
-    metrics = Metrics(len(prompt), lambda: engine.target.busy_s, session.load_s)
+    cost = session.knowledge.cost
+    metrics = Metrics(len(prompt), lambda: engine.target.busy_s, session.load_s, cost=cost)
     with output.status() as show:
         for step in steps:
             metrics.add(step)
             output.answer(step.text)
             show(lambda: _report.live(metrics))
         output.end_answer()
-    for line in _report.summary(metrics):
+    for line in _report.summary(metrics, session.speculation):
         output.line(line)
     output.json(lambda: _report.as_json(session, decoding, question.max_tokens, question.stop, metrics))
     return metrics

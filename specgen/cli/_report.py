@@ -14,7 +14,7 @@ from specgen import __version__
 from specgen.engine.metrics import Metrics, Stats
 from specgen.llama import library
 from specgen.llama.model import LlamaModel
-from specgen.session import Decoding, Session
+from specgen.session import Decoding, Session, Speculation
 
 SCHEMA_VERSION = 1
 
@@ -51,16 +51,20 @@ def live(metrics: Metrics) -> Text:
     return Text(" · ".join(parts), style="bold cyan")
 
 
-def summary(metrics: Metrics) -> list[str]:
-    """The lines after the answer."""
+def summary(metrics: Metrics, speculation: Speculation) -> list[str]:
+    """The lines after the answer, what speculation decided among them."""
     stats = metrics.stats()
     ttft = "no token" if stats.ttft_s is None else f"first token after {stats.ttft_s:.2f} s"
     lines = [
         f"{stats.n_generated:,} tokens in {stats.decode_s:.2f} s, {_rate(stats.decode_tok_s)}; {ttft}; "
         f"finish: {metrics.finish_reason}"
     ]
+    if speculation.is_on and stats.n_rounds and not stats.n_drafted:
+        lines.append("drafted in no round: by what was measured here, plain decoding is faster for this answer")
     if stats.n_drafted:
         rounds = f"{_number(stats.mean_accepted_length)} tokens per round over {stats.n_rounds:,} rounds"
+        n_drafting = sum(r.n_drafted > 0 for r in metrics.rounds)
+        rounds += f", {n_drafting:,} of them with a draft" if n_drafting < stats.n_rounds else ""
         rate = _percent(stats.draft_acceptance_rate)
         lines.append(f"accepted {stats.n_accepted:,} of {stats.n_drafted:,} drafted ({rate}); {rounds}")
         lines.append(f"time: {_shares(stats)}")

@@ -7,6 +7,8 @@
 | mean_accepted_length | tokens of all rounds / rounds |
 | decode_tok_s | (n_generated - 1) / decode_s: the first token belongs to the prefill |
 | overhead_s | decode_s - target_s - draft_s - draft_prefill_s |
+| speedup_estimated | decode_tok_s · seconds of a plain step, as measured |
+| speedup_predicted | arXiv:2211.17192's formula at alpha_hat and the mean draft length, with measured costs |
 
 Counts stand beside every ratio, and a ratio without a denominator is None. A drafted end-of-generation token counts as
 drafted and accepted but not as generated, so: tokens of all rounds + 1 = n_generated, + 1 if such a token ended it all.
@@ -19,6 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specgen.engine.cost import CostTable
 from specgen.types import Ending, FinishReason, Round, Step
 
 
@@ -88,6 +91,7 @@ class Metrics:
         prefill_s: asked once, at the first step, for the seconds inside the target so far.
         load_s: seconds that loading the models took.
         clock: seconds; the same clock as the engine's.
+        cost: what passes cost, for the two speed-ups; without it they are None.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Metrics:
         prefill_s: Callable[[], float] = lambda: 0.0,
         load_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
+        cost: CostTable | None = None,
     ) -> None:
         self.rounds: list[Round] = []
         self.token_ids: list[int] = []
@@ -106,6 +111,7 @@ class Metrics:
         self._prefill_s = 0.0
         self._load_s = load_s
         self._clock = clock
+        self._cost = cost
         self._start = clock()
         self._first: float | None = None
         self._last = self._start
@@ -133,6 +139,8 @@ class Metrics:
         draft_prefill_s = sum(r.draft_prefill_s for r in rounds)
         decode_s = 0.0 if self._first is None else self._last - self._first
         n_generated = len(self.token_ids)
+        decode_tok_s = ratio(n_generated - 1, decode_s) if n_generated > 1 else None
+        alpha_hat = ratio(n_accepted, n_accepted + n_recovered)
         return Stats(
             n_prompt=self._n_prompt,
             n_generated=n_generated,
@@ -148,19 +156,45 @@ class Metrics:
             ttft_s=self._first - self._start if self._first is not None and self.token_ids else None,
             draft_prefill_s=draft_prefill_s,
             decode_s=decode_s,
-            decode_tok_s=ratio(n_generated - 1, decode_s) if n_generated > 1 else None,
+            decode_tok_s=decode_tok_s,
             target_s=target_s,
             draft_s=draft_s,
             overhead_s=decode_s - target_s - draft_s - draft_prefill_s,
             draft_acceptance_rate=ratio(n_accepted, n_drafted),
-            alpha_hat=ratio(n_accepted, n_accepted + n_recovered),
+            alpha_hat=alpha_hat,
             mean_accepted_length=ratio(sum(r.n_tokens for r in rounds), len(rounds)),
             accept_histogram=_histogram(rounds),
             accept_by_position=_by_position(rounds),
-            speedup_estimated=None,
-            speedup_predicted=None,
+            speedup_estimated=_estimated(rounds, decode_tok_s, self._cost),
+            speedup_predicted=_predicted(rounds, alpha_hat, self._cost),
             by_drafter=_by_drafter(rounds),
         )
+
+
+def _estimated(rounds: list[Round], decode_tok_s: float | None, cost: CostTable | None) -> float | None:
+    """Speed over that of plain steps, where plain steps were measured."""
+    plain_s = _plain_s(rounds, cost)
+    return None if plain_s is None or decode_tok_s is None else decode_tok_s * plain_s
+
+
+def _predicted(rounds: list[Round], alpha_hat: float | None, cost: CostTable | None) -> float | None:
+    """The speed-up that the formula gives for drafts of the mean length."""
+    plain_s = _plain_s(rounds, cost)
+    drafting = [r for r in rounds if r.n_drafted]
+    if cost is None or plain_s is None or alpha_hat is None or not drafting:
+        return None
+    gamma = round(sum(r.n_drafted for r in drafting) / len(drafting))
+    verify_s = cost.verify_s(drafting[-1].n_past, gamma + 1)
+    step_s = cost.step_s(drafting[-1].drafted_by[-1])
+    if verify_s is None or step_s is None:
+        return None
+    return sum(alpha_hat**i for i in range(gamma + 1)) * plain_s / (gamma * step_s + verify_s)
+
+
+def _plain_s(rounds: list[Round], cost: CostTable | None) -> float | None:
+    if cost is None or not rounds or not cost.has_plain(rounds[-1].n_past):
+        return None
+    return cost.verify_s(rounds[-1].n_past, 1)
 
 
 def _histogram(rounds: list[Round]) -> list[int]:

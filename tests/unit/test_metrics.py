@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from specgen.engine.cost import CostTable
 from specgen.engine.fake import FakeClock
 from specgen.engine.metrics import Metrics
 from specgen.types import Ending, FinishReason, Round, Step, TokenEvent
@@ -74,3 +75,22 @@ def test_drafters_are_told_apart():
     assert (stats.by_drafter["lookup"].n_drafted, stats.by_drafter["lookup"].n_accepted) == (2, 2)
     assert (stats.by_drafter["model"].n_drafted, stats.by_drafter["model"].n_accepted) == (1, 0)
     assert stats.by_drafter["model"].draft_s == pytest.approx(0.4)
+
+
+def test_speedups_come_from_measured_costs_and_are_null_without_them():
+    def stats(cost):
+        clock = FakeClock()
+        metrics = Metrics(7, clock=clock, cost=cost)
+        for item in (step(1), step(3, round_(2, 2)), step(3, round_(2, 2))):
+            clock.advance(2.0)
+            metrics.add(item)
+        return metrics.stats()
+
+    assert (stats(None).speedup_estimated, stats(CostTable()).speedup_predicted) == (None, None)
+    cost = CostTable()
+    for _ in range(3):
+        cost.add_verify(10, 1, 1.0)
+        cost.add_verify(10, 3, 1.5)
+        cost.add_step("model", 0.25)
+    assert stats(cost).speedup_estimated == pytest.approx(6 / 4 * 1.0)
+    assert stats(cost).speedup_predicted == pytest.approx(3 / (2 * 0.25 + 1.5))
