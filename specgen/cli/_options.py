@@ -19,6 +19,8 @@ from specgen.types import SamplingParams
 Note = Callable[[str], None]
 
 DEFAULT_PAIR = "demo"
+DEFAULT_GAMMA = 4
+LONGEST_GAMMA = 64
 
 
 def split_words(words: list[str], target: Path | None) -> tuple[str | Path, str | None]:
@@ -73,7 +75,7 @@ def sampling_params(
 def session_params(
     *,
     has_draft: bool,
-    gamma: int | None,
+    gamma: str | None,
     gpu_layers: int | None,
     draft_gpu_layers: int | None,
     threads: int | None,
@@ -83,11 +85,13 @@ def session_params(
     """Placement and drafting; one GPU switch moves both models unless the draft has its own.
 
     Raises:
+        UsageError: a draft length that is none.
         ConfigError: an option that needs a draft, without one.
     """
+    draft_length = _draft_length(gamma)
     needing = {"--gamma": gamma, "--draft-gpu-layers": draft_gpu_layers, "--require-draft": requires_draft}
     for flag, value in needing.items():
-        is_given = value is not None and value is not False and (flag, value) != ("--gamma", 0)
+        is_given = value is not None and value is not False and (flag, value) != ("--gamma", "0")
         if is_given and not has_draft:
             raise ConfigError(f"{flag} needs a draft", "give --draft FILE, or the name of a pair")
     if (gpu_layers or draft_gpu_layers) and not gpus():
@@ -98,9 +102,24 @@ def session_params(
             (n for n in (draft_gpu_layers, 0 if gpu_layers == 0 else None) if n is not None), ALL_LAYERS
         ),
         n_threads=threads or physical_cores(),
-        gamma=gamma,
+        gamma=draft_length,
         requires_draft=requires_draft,
     )
+
+
+def _draft_length(text: str | None) -> int | None:
+    """The draft length that `--gamma` asks for; None lets the policy choose.
+
+    Raises:
+        UsageError: neither a length nor `auto`.
+    """
+    if text is None:
+        return DEFAULT_GAMMA
+    if text == "auto":
+        return None
+    if text.isdecimal() and int(text) <= LONGEST_GAMMA:
+        return int(text)
+    raise UsageError(f"--gamma must be 0 to {LONGEST_GAMMA}, or auto", "see specgen run --help")
 
 
 def physical_cores() -> int:

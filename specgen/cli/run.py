@@ -115,12 +115,11 @@ def run(
         float, typer.Option(min=0, help="Strength of the DRY repetition penalty; 0 is off.", rich_help_panel=_SAMPLING)
     ] = 0.0,
     gamma: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=0,
-            max=64,
-            show_default="as it pays",
-            help="Fixed draft length; 0 is plain decoding.",
+            metavar="N|auto",
+            show_default="4",
+            help="Draft length; 0 is plain decoding, auto chooses round by round.",
             rich_help_panel=_DRAFTING,
         ),
     ] = None,

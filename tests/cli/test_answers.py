@@ -281,8 +281,8 @@ def test_verbose_shows_the_log_of_llama_cpp(specgen, models):
 
 
 def test_what_was_learned_is_kept_for_the_next_run(specgen, models):
-    words = [models.target, PROMPT, "--draft", models.draft, "-n", 60]
-    specgen.run(*words)
+    found = specgen.run(models.target, PROMPT, "--draft", models.draft, "-n", 60, "--gamma", "auto")
+    assert "length chosen as it pays" in found.stderr
     kept = list((specgen.folder / "cache" / "learned").glob("*.json"))
     assert kept
     assert all(json.loads(path.read_text())["knowledge"]["cost"]["verify_s"] for path in kept)

@@ -55,16 +55,6 @@ def test_the_last_character_of_a_full_row_survives_where_a_restored_cursor_stand
     assert terminal.rows == [59 * "x" + "A", "BC"]
 
 
-def test_a_window_that_grows_leaves_no_old_line_in_the_answer(specgen, models):
-    terminal = Terminal(specgen, "run", models.lines, PROMPT, *ENDLESS)
-    terminal.wait_for_status()
-    terminal.resize(60, 18)
-    terminal.wait_for_status()
-    terminal.type(b"\x03")
-    assert terminal.finish() == 130
-    assert not [row for row in terminal.rows if "· " in row and "tok/s" in row]
-
-
 def test_three_rows_are_all_for_the_answer(specgen, models, answer):
     terminal = Terminal(specgen, "run", models.target, PROMPT, "-n", 200, rows=3)
     assert terminal.finish() == 0
