@@ -94,3 +94,7 @@ class CheckFailedError(SpecgenError):
     """A check that the user asked for found a difference."""
 
     exit_code = 10
+
+
+class StdoutClosed(Exception):  # noqa: N818
+    """stdout's reader has left: nothing more to do, and no error."""

@@ -20,13 +20,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from specgen.cli._status import StatusBar
-from specgen.errors import DownloadError, SpecgenError, UsageError
+from specgen.errors import DownloadError, SpecgenError, StdoutClosed, UsageError
 
 _CONTROLS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-
-
-class StdoutClosed(Exception):  # noqa: N818
-    """stdout's reader has left: nothing more to do, and no error."""
 
 
 class Output:

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from specgen import __version__
 from specgen.cli.run import run
-from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, UsageError
+from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, StdoutClosed, UsageError
 
 app = typer.Typer(
     name="specgen",
@@ -67,9 +67,9 @@ def _exit_code() -> int:
         return _fail(UsageError(error.format_message().rstrip("."), _usage_hint(error)))
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
+    except StdoutClosed:
+        return 0
     except Exception as error:
-        if type(error).__name__ == "StdoutClosed":  # named, not imported: help needs no output module
-            return 0
         return _fail(
             SpecgenError(
                 f"unexpected {type(error).__name__}: {error}",
