@@ -108,8 +108,9 @@ def simulate(policy: Policy, text: Text, curve: Curve, step: float, n_tokens: in
     n_behind = 1
     while at < n_tokens:
         n_wanted = n_tokens - at
-        outlook = Outlook(min(n_wanted - 1, MAX_GAMMA), at, n_wanted, n_behind)
-        gamma = min(policy.begin(outlook), outlook.limit)
+        limit = min(n_wanted - 1, MAX_GAMMA)
+        outlook = Outlook(limit, limit, at, n_wanted, n_behind)
+        gamma = min(policy.begin(outlook).gamma, limit)
         made: list[Proposal] = []
         sent = 0
         catch_up = 0.0

@@ -120,10 +120,17 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The drafted tokens that go to verification, and those that the policy dropped before."""
+    """The drafted tokens that go to verification.
+
+    Attributes:
+        proposals: in order.
+        n_dropped: tokens that were asked for after these, and dropped by the policy.
+        spare: the guess after these that was not sent, if there was one.
+    """
 
     proposals: tuple[Proposal, ...] = ()
-    dropped: tuple[Proposal, ...] = ()
+    n_dropped: int = 0
+    spare: Proposal | None = None
 
     def __len__(self) -> int:
         return len(self.proposals)
@@ -169,8 +176,8 @@ class Round:
         n_past: tokens in the target's cache before the round.
         drafted_by: source of each drafted token, in order; its length is the number sent to verification.
         n_dropped: drafted, but dropped by the policy.
-        would_have_matched: whether the first dropped token was what the target then decided; None where that cannot be
-            told. It lets a policy learn from drafts that it does not verify.
+        would_have_matched: whether the first guess that was not sent was what the target then decided; None where that
+            cannot be told. It lets a policy learn from guesses that it does not verify.
         n_accepted: drafted tokens that the target confirmed, up to where the answer ended.
         ending: how the last token came about.
         target_s, draft_s: inside the models, results fetched.

@@ -66,17 +66,24 @@ class ModelDrafter:
         """Tokens of the history that are not in the draft's cache."""
         return n_history - self._backend.n_past
 
-    def propose(self, history: Sequence[int]) -> Iterator[Proposal]:
+    def offer(self, history: Sequence[int], n: int) -> Sequence[Proposal]:  # noqa: ARG002
+        """Nothing: every guess costs a pass."""
+        return ()
+
+    def propose(self, history: Sequence[int], draft: Sequence[Proposal] = ()) -> Iterator[Proposal]:
         """Catch up, then propose; each later proposal is one pass over one token."""
         for token in history[self._n_sampled :]:
             self._sampler.accept(token)
         self._n_sampled = len(history)
         sampler = self._sampler.fork()
+        drafted = [proposal.token for proposal in draft]
+        for token in drafted:
+            sampler.accept(token)
 
         self._is_lost = self._is_lost or max(history[self._backend.n_past :]) >= self._backend.n_vocab
-        if self._is_lost:
+        if self._is_lost or max(drafted, default=0) >= self._backend.n_vocab:
             return
-        logits = self._catch_up(history)
+        logits = self._catch_up([*history, *drafted] if drafted else history)
         while logits is not None:
             proposal = self._choose(sampler, logits)
             yield proposal

@@ -23,7 +23,7 @@ from typing import Any
 
 from specgen.engine.acceptance import Acceptance
 from specgen.engine.cost import CostTable
-from specgen.engine.policy import Outlook
+from specgen.engine.policy import Outlook, Plan
 from specgen.types import Proposal, Round
 
 MAX_GAMMA = 16
@@ -98,7 +98,7 @@ class AdaptivePolicy:
         self._is_failing = False
         self._earned_tokens = 0.0
         self._earned_s = 0.0
-        self._start_round(Outlook(0, 0, 0, 1), 0, [])
+        self._start_round(Outlook(0, 0, 0, 0, 1), 0, [])
 
     def _start_round(self, outlook: Outlook, limit: int, verify_s: list[float]) -> None:
         self._outlook = outlook
@@ -113,10 +113,13 @@ class AdaptivePolicy:
 
     # The protocol.
 
-    def begin(self, outlook: Outlook) -> int:
+    def begin(self, outlook: Outlook) -> Plan:
         """The longest draft worth making, 0 for a plain step."""
+        return Plan(0, self._begin(outlook))
+
+    def _begin(self, outlook: Outlook) -> int:
         cost = self._knowledge.cost
-        limit = min(outlook.limit, self._max_gamma)
+        limit = min(outlook.ask_limit, self._max_gamma)
         known = [cost.verify_s(outlook.n_past, m + 1) for m in range(limit + 1)]
         self._start_round(outlook, limit, [seconds for seconds in known if seconds is not None])
         if limit < 1:

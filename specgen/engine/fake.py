@@ -6,6 +6,7 @@ Shipped, so that whoever builds on the engine tests with what specgen itself is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -123,30 +124,49 @@ class FakeBackend:
 
 
 class ScriptedDrafter:
-    """Proposes what `script` says follows a prefix, without a model. None ends the draft."""
+    """Guesses what `script` says follows a prefix, without a model. None ends the draft.
+
+    Args:
+        script: the next token after a prefix.
+        name: the source of its proposals.
+        n_ctx: longest history and draft.
+        is_free: offer instead of being asked.
+    """
 
     def __init__(
-        self, script: Callable[[Sequence[int]], int | None], name: str = "script", n_ctx: int = 1 << 20
+        self,
+        script: Callable[[Sequence[int]], int | None],
+        name: str = "script",
+        n_ctx: int = 1 << 20,
+        is_free: bool = False,
     ) -> None:
         self.names = (name,)
         self.prefill_s = 0.0
         self.commits: list[int] = []
         self._script = script
         self._n_ctx = n_ctx
+        self._is_free = is_free
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Nothing to forget."""
 
     def limit(self, n_history: int) -> int:
-        """Room up to n_ctx."""
-        return max(0, self._n_ctx - n_history)
+        """Room up to n_ctx; 0 where it only offers."""
+        return 0 if self._is_free else max(0, self._n_ctx - n_history)
 
     def n_behind(self, n_history: int) -> int:  # noqa: ARG002
         """Never behind."""
         return 1
 
-    def propose(self, history: Sequence[int]) -> Iterator[Proposal]:
-        """Follow the script."""
+    def offer(self, history: Sequence[int], n: int) -> Sequence[Proposal]:
+        """Follow the script, where this drafter is free."""
+        return list(islice(self._follow(history), n)) if self._is_free else ()
+
+    def propose(self, history: Sequence[int], draft: Sequence[Proposal] = ()) -> Iterator[Proposal]:
+        """Follow the script, where this drafter is asked."""
+        return iter(()) if self._is_free else self._follow([*history, *(proposal.token for proposal in draft)])
+
+    def _follow(self, history: Sequence[int]) -> Iterator[Proposal]:
         prefix = list(history)
         while (token := self._script(prefix)) is not None:
             yield Proposal(token, self.names[0])

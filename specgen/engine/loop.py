@@ -12,8 +12,9 @@ draft, instead of decoding the verified tokens again, is mlx-lm's idea.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from specgen.engine.backend import Backend
 from specgen.engine.drafter import Drafter
@@ -151,23 +152,27 @@ class Engine:
         limits = [n_room, answer.n_wanted, capabilities.max_rows]
         if capabilities.rollback_limit is not None:
             limits.append(capabilities.rollback_limit + 1)
-        limit = max(0, min(min(limits) - 1, self.drafter.limit(n_history)))
-        outlook = Outlook(limit, self.target.n_past, answer.n_wanted, self.drafter.n_behind(n_history))
-        gamma = min(limit, self.policy.begin(outlook))
-        if gamma < 1:
-            return Draft()
+        limit = max(0, min(limits) - 1)
+        offered = tuple(self._known(self.drafter.offer(answer.history, limit))) if limit else ()
+        ask_limit = min(limit, self.drafter.limit(n_history))
+        n_behind = self.drafter.n_behind(n_history)
+        plan = self.policy.begin(Outlook(limit, ask_limit, self.target.n_past, answer.n_wanted, n_behind, offered))
 
-        made: list[Proposal] = []
-        for proposal in self.drafter.propose(answer.history):
-            if not 0 <= proposal.token < self.target.n_vocab:
-                break
+        made = list(offered[: plan.n_offered])
+        if len(made) >= min(plan.gamma, ask_limit):
+            return Draft(tuple(made), spare=next(iter(offered[len(made) :]), None))
+        for proposal in self._known(self.drafter.propose(answer.history, made)):
             made.append(proposal)
             n_kept = self.policy.next(made)
             if n_kept is not None:
-                return Draft(tuple(made[:n_kept]), tuple(made[n_kept:]))
-            if len(made) == gamma:
+                return Draft(tuple(made[:n_kept]), len(made) - n_kept, next(iter(made[n_kept:]), None))
+            if len(made) >= min(plan.gamma, ask_limit):
                 break
         return Draft(tuple(made))
+
+    def _known(self, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
+        """Up to the first token outside the target's vocabulary, which ends a draft."""
+        return takewhile(lambda proposal: 0 <= proposal.token < self.target.n_vocab, proposals)
 
     def _forget(self, n_valid: int) -> None:
         """Keep the first `n_valid` tokens in the caches of target and drafter."""
@@ -266,11 +271,11 @@ def _ending(decision: Decision, proposal: Proposal | None) -> Ending:
 
 
 def _would_have_matched(draft: Draft, answer: _Answer) -> bool | None:
-    """Whether the first dropped token is the bonus token; a sampled token's chance is another than that of a match."""
-    if not draft.dropped or answer.ending is not Ending.BONUS or answer.finish_reason is not None:
+    """Whether the spare token is the bonus token; a sampled token's chance is another than that of a match."""
+    spare = draft.spare
+    if spare is None or spare.distribution is not None or answer.finish_reason is not None:
         return None
-    first = draft.dropped[0]
-    return None if first.distribution is not None else first.token == answer.history[-1]
+    return spare.token == answer.history[-1] if answer.ending is Ending.BONUS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +301,7 @@ class _Times:
         return Round(
             n_past=n_past,
             drafted_by=tuple(proposal.source for proposal in draft.proposals),
-            n_dropped=len(draft.dropped),
+            n_dropped=draft.n_dropped,
             n_accepted=n_accepted,
             ending=ending,
             target_s=self.target_s - before.target_s,

@@ -17,26 +17,38 @@ class Outlook:
     """What a round could do.
 
     Attributes:
-        limit: longest draft that both contexts and the token limit allow.
+        limit: longest draft that the target's context and the token limit allow.
+        ask_limit: longest draft that can end in a token that is asked for, as a draft model's context allows.
         n_past: tokens in the target's cache.
         n_wanted: tokens still wanted, the ones of this round included.
-        n_behind: tokens that the drafter must take in before it can propose the next one; 1 when it kept up.
+        n_behind: tokens that must be taken in before one can be asked for; 1 when the draft model kept up.
+        offered: guesses that are there already, at most `limit`.
     """
 
     limit: int
+    ask_limit: int
     n_past: int
     n_wanted: int
     n_behind: int
+    offered: tuple[Proposal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A draft to make: so many of the offered tokens, then tokens to ask for, up to a length. Empty is a plain step."""
+
+    n_offered: int = 0
+    gamma: int = 0
 
 
 class Policy(Protocol):
     """Decides the draft length of every round."""
 
-    def begin(self, outlook: Outlook) -> int:
-        """The longest draft worth making now; 0 is a plain step and leaves the drafter alone."""
+    def begin(self, outlook: Outlook) -> Plan:
+        """The longest draft worth making now."""
 
     def next(self, draft: Sequence[Proposal]) -> int | None:
-        """Asked after every drafted token: None to draft on, or how many of `draft` to send, dropping the rest."""
+        """After every token that was asked for: None to go on, or how many of `draft` to send, dropping the rest."""
 
     def observe(self, round_: Round) -> None:
         """What came of the round."""
@@ -48,9 +60,10 @@ class FixedPolicy:
 
     gamma: int
 
-    def begin(self, outlook: Outlook) -> int:
-        """γ, or less at the end of a context or of the answer."""
-        return min(self.gamma, outlook.limit)
+    def begin(self, outlook: Outlook) -> Plan:
+        """γ, or less at the end of a context or of the answer; what is offered comes first."""
+        n_offered = min(self.gamma, len(outlook.offered))
+        return Plan(n_offered, max(n_offered, min(self.gamma, outlook.ask_limit)))
 
     def next(self, draft: Sequence[Proposal]) -> int | None:  # noqa: ARG002
         """Always on: `begin` has set the length."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from specgen.engine.fake import ScriptedDrafter
-from specgen.engine.policy import FixedPolicy
+from specgen.engine.policy import FixedPolicy, Plan
 from specgen.errors import BackendError, ContextLengthError, SpecgenError
 from specgen.types import TARGET, Ending, FinishReason, Proposal
 from tests.unit.helpers import (
@@ -255,7 +255,7 @@ class DroppingPolicy:
     """Drafts four, sends two."""
 
     def begin(self, outlook):
-        return min(4, outlook.limit)
+        return Plan(0, min(4, outlook.limit))
 
     def next(self, draft):
         return min(2, len(draft)) if len(draft) == 4 else None
