@@ -24,7 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specgen.engine.adaptive import AdaptivePolicy, Knowledge
+from specgen.engine.adaptive import AdaptivePolicy
+from specgen.engine.knowledge import Knowledge
 from specgen.engine.policy import FixedPolicy, Outlook, Policy
 from specgen.types import Ending, Proposal, Round
 

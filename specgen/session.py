@@ -1,6 +1,7 @@
-"""Two model files as an engine that answers prompts.
+"""A target, and what drafts for it, as an engine that answers prompts.
 
-Owns the decision whether a pair can speculate here, and the reason. Knows nothing of command lines and streams.
+Owns the decision whether there is speculation here, by what, and the reason. Knows nothing of command lines and
+streams.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from typing import Self
 
 import numpy as np
 
-from specgen.drafting.model import NAME as MODEL_DRAFTER
+from specgen.drafting.chain import Chain
+from specgen.drafting.corpus import CorpusIndex
+from specgen.drafting.lookup import LookupDrafter
 from specgen.drafting.model import ModelDrafter
-from specgen.engine.adaptive import MAX_GAMMA, AdaptivePolicy, Knowledge
+from specgen.drafting.suffix import SuffixDrafter
+from specgen.engine.adaptive import MAX_GAMMA, AdaptivePolicy
+from specgen.engine.drafter import Drafter
+from specgen.engine.knowledge import Knowledge
 from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy, Policy
 from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
@@ -27,7 +33,7 @@ from specgen.llama.model import ALL_LAYERS, LlamaModel, check_gguf
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
 from specgen.pairs.learned import machine, recall, remember
-from specgen.types import AcceptRule, SamplingParams
+from specgen.types import AcceptRule, DraftType, SamplingParams
 
 DEFAULT_CONTEXT = 4096
 _DRAFT_ROWS = 1
@@ -39,7 +45,7 @@ class Speculation:
 
     is_on: bool
     reason: str
-    drafters: tuple[str, ...] = ()
+    drafters: tuple[DraftType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,17 @@ class SessionParams:
         n_gpu_layers, n_draft_gpu_layers: layers on a GPU, ALL_LAYERS for all.
         n_threads: CPU threads of both.
         gamma: draft length; None lets the policy choose, 0 is plain decoding and leaves the draft unloaded.
-        requires_draft: an error, instead of plain decoding, when the pair cannot speculate here.
+        draft_types: what may draft, heard in the order of DraftType; `model` is ignored without one.
+        corpus: texts that the answer may resemble, for `suffix`.
+        requires_draft: an error, instead of decoding without it, when the draft model cannot be used here.
     """
 
     n_gpu_layers: int = ALL_LAYERS
     n_draft_gpu_layers: int = ALL_LAYERS
     n_threads: int = 1
     gamma: int | None = None
+    draft_types: tuple[DraftType, ...] = (DraftType.SUFFIX, DraftType.MODEL)
+    corpus: tuple[str, ...] = ()
     requires_draft: bool = False
 
 
@@ -98,6 +108,7 @@ class Session:
         self._is_cancelled = is_cancelled
         self._contexts: tuple[LlamaBackend, LlamaBackend | None] | None = None
         self.params = params
+        self.limit = ""  # why the draft model, or all drafting, was given up
         self.draft: LlamaModel | None = None
         with self._stack:
 
@@ -108,11 +119,12 @@ class Session:
             self.target = load(target, params.n_gpu_layers)
             if draft is not None:
                 check_gguf(draft)  # a wrong file is an error even where γ = 0 leaves it unloaded
-            if draft is not None and params.gamma != 0:
+            if draft is not None and params.gamma != 0 and DraftType.MODEL in params.draft_types:
                 self.draft = load(draft, params.n_draft_gpu_layers)
                 self._require_compatible(self.target, self.draft)
             self.speculation = self._decide(has_draft=draft is not None)
             self.knowledge = Knowledge()
+            self._corpus = self._index_corpus()
             self._stack = self._stack.pop_all()
 
     @property
@@ -150,21 +162,24 @@ class Session:
         sampling = decoding.sampling
         banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
         is_match = decoding.accept is AcceptRule.MATCH
-        drafter = None
-        if draft is not None:
-            # A match needs the draft's best guess; rejection sampling needs a sample of what it believes.
-            draft_sampling = replace(sampling, temperature=0.0) if is_match else sampling
-            drafter = ModelDrafter(
-                draft,
-                make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, banned),
-                _uniform_maker(sampling.seed, stream=1),
-                self._is_cancelled,
-            )
+        # A match needs the draft's best guess; rejection sampling needs a sample of what it believes.
+        draft_sampling = replace(sampling, temperature=0.0) if is_match else sampling
+        drafters: list[Drafter] = []
+        for name in self.speculation.drafters:
+            if name is DraftType.LOOKUP:
+                drafters.append(LookupDrafter())
+            elif name is DraftType.SUFFIX:
+                drafters.append(SuffixDrafter(self._corpus))
+            elif draft is not None:
+                sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, banned)
+                drafters.append(
+                    ModelDrafter(draft, sampler, _uniform_maker(sampling.seed, stream=1), self._is_cancelled)
+                )
         return Engine(
             target,
             make_sampler(target.vocabulary, sampling, self.target.n_ctx_train, banned),
             _uniform_maker(sampling.seed, stream=0),
-            drafter,
+            Chain(drafters) if drafters else None,
             self._policy(),
             verify_by_match if is_match else verify_by_rejection,
             decoding.ignore_eog,
@@ -173,15 +188,14 @@ class Session:
 
     def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
         gamma = MAX_GAMMA if self.params.gamma is None else self.params.gamma
-        n_rows = gamma + 1 if self.draft else 1
+        n_rows = gamma + 1 if self.speculation.is_on else 1
         threads = self.params.n_threads
         params = ContextParams(n_ctx, n_rows, threads, natural_kv_type(self.target))
         target = self._stack.enter_context(LlamaBackend(self.target, params))
-        if self.draft is None:
-            return target, None
-        reason = _no_verify(target, "target")
+        if self.speculation.is_on and (reason := _no_verify(target, "target")):
+            self._switch_off(reason)
         draft = None
-        if not reason:
+        if self.draft is not None and self.speculation.is_on:
             try:
                 n_draft_ctx = min(n_ctx, self.draft.n_ctx_train)
                 params = ContextParams(n_draft_ctx, _DRAFT_ROWS, threads, natural_kv_type(self.draft))
@@ -190,16 +204,18 @@ class Session:
                 reason = _no_verify(draft, "draft")
             except NotEnoughMemoryError as error:
                 reason = error.message
-        if reason:
-            self._switch_off(reason)
-            return target, None
-        self.knowledge = recall(self._key(target, draft))
+            if reason:
+                self._switch_off(reason, DraftType.MODEL)
+                draft = None
+        if self.speculation.is_on:
+            self.knowledge = recall(self._key(target, draft))
         return target, draft
 
     def _policy(self) -> Policy:
-        if self.params.gamma is None:
-            return AdaptivePolicy(self.knowledge, MODEL_DRAFTER)
-        return FixedPolicy(self.params.gamma)
+        if self.params.gamma is not None:
+            return FixedPolicy(self.params.gamma)
+        asked = DraftType.MODEL if DraftType.MODEL in self.speculation.drafters else None
+        return AdaptivePolicy(self.knowledge, asked)
 
     def _key(self, *backends: LlamaBackend | None) -> dict[str, str]:
         """What the pair's costs and acceptance depend on."""
@@ -212,21 +228,33 @@ class Session:
         return key
 
     def _decide(self, *, has_draft: bool) -> Speculation:
-        if self.draft is not None:
-            length = "length chosen as it pays" if self.params.gamma is None else f"γ = {self.params.gamma}"
-            return Speculation(True, f"draft model, {length}", (MODEL_DRAFTER,))
-        reason = "γ is 0" if has_draft else "there is no draft"
-        if self.params.requires_draft:
+        wanted = set(self.params.draft_types) - ({DraftType.MODEL} if self.draft is None else set())
+        reason = "γ is 0" if self.params.gamma == 0 else "nothing may draft"
+        if self.params.requires_draft and self.draft is None:
+            reason = "there is no draft" if not has_draft else reason
             raise ConfigError(
                 f"a draft is required, but {reason}", "give --draft FILE or a pair, and --gamma 1 or more"
             )
-        return Speculation(False, reason)
+        if self.params.gamma == 0 or not wanted:
+            return Speculation(False, reason)
+        return self._speculation(tuple(name for name in DraftType if name in wanted))
 
-    def _switch_off(self, reason: str) -> None:
-        """A limit of the machine or the model: plain decoding, said loudly, or an error where a draft is required."""
+    def _speculation(self, drafters: tuple[DraftType, ...]) -> Speculation:
+        length = "length chosen as it pays" if self.params.gamma is None else f"γ = {self.params.gamma}"
+        return Speculation(True, f"{' + '.join(drafters)}, {length}", drafters)
+
+    def _switch_off(self, reason: str, only: DraftType | None = None) -> None:
+        """A limit of the machine or the model: go on without, said loudly, or an error where a draft is required."""
         if self.params.requires_draft:
-            raise ConfigError(f"a draft is required, but {reason}", "leave out --require-draft to decode plainly")
-        self.speculation = Speculation(False, reason)
+            raise ConfigError(f"a draft is required, but {reason}", "leave out --require-draft to go on without it")
+        left = tuple(name for name in self.speculation.drafters if only is not None and name is not only)
+        self.limit = reason
+        self.speculation = self._speculation(left) if left else Speculation(False, reason)
+
+    def _index_corpus(self) -> CorpusIndex | None:
+        if DraftType.SUFFIX not in self.speculation.drafters or not self.params.corpus:
+            return None
+        return CorpusIndex([self.target.vocabulary.tokenize(text, parse_special=False) for text in self.params.corpus])
 
     @staticmethod
     def _require_compatible(target: LlamaModel, draft: LlamaModel) -> None:
@@ -239,7 +267,7 @@ class Session:
 
     def close(self) -> None:
         """Keep what was learned, free contexts and models."""
-        if self.backends and self.params.gamma is None and self.speculation.is_on:
+        if self.backends and self.params.gamma is None and self.speculation.drafters:
             remember(self._key(*self.backends), self.knowledge)
         self._stack.close()
 

@@ -29,6 +29,14 @@ class AcceptRule(StrEnum):
     MATCH = "match"  # sample-and-match: the same text as plain decoding with the same seed
 
 
+class DraftType(StrEnum):
+    """Where guesses may come from, cheapest first."""
+
+    LOOKUP = "lookup"  # what followed these tokens last time
+    SUFFIX = "suffix"  # what followed the longest match in prompt, answer and corpus most often
+    MODEL = "model"  # a small model
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """llama.cpp's sampling settings under llama.cpp's names, with its defaults except temperature.

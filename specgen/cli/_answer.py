@@ -82,19 +82,21 @@ def _stream(output: Output, files: ModelFiles, session: Session, decoding: Decod
         for step in steps:
             metrics.add(step)
             output.answer(step.text)
-            show(lambda: _report.live(metrics))
+            show(lambda: _report.live(metrics, engine.policy.reason))
         output.end_answer()
-    for line in _report.summary(metrics, session.speculation):
+    for line in _report.summary(metrics, session.speculation, engine.policy.reason):
         output.line(line)
-    output.json(lambda: _report.as_json(session, decoding, question.max_tokens, question.stop, metrics))
+    reason = engine.policy.reason
+    output.json(lambda: _report.as_json(session, decoding, question.max_tokens, question.stop, metrics, reason))
     return metrics
 
 
 def _announce(output: Output, files: ModelFiles, session: Session, decoding: Decoding) -> None:
     """The line that says what runs, and loudly if it is less than was asked for."""
     output.line(_report.header(files.name, session, decoding))
-    if session.draft and not session.speculation.is_on:
-        output.note(f"speculation is off: {session.speculation.reason}")
+    if session.limit:
+        state = f"goes on with {' + '.join(session.speculation.drafters)}" if session.speculation.is_on else "is off"
+        output.note(f"speculation {state}: {session.limit}")
     if session.n_ctx > session.target.n_ctx_train:
         output.note(f"the context is longer than the {session.target.n_ctx_train:,} tokens the target was trained for")
     if session.draft and session.speculation.is_on and session.n_ctx > session.draft.n_ctx_train:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import psutil
 
+from specgen.cli._corpus import read_corpus
 from specgen.errors import ConfigError, UsageError
 from specgen.llama.devices import gpus
 from specgen.llama.model import ALL_LAYERS
 from specgen.session import SessionParams
-from specgen.types import SamplingParams
+from specgen.types import DraftType, SamplingParams
 
 Note = Callable[[str], None]
 
 DEFAULT_PAIR = "demo"
-DEFAULT_GAMMA = 4
 LONGEST_GAMMA = 64
 
 
@@ -75,7 +75,9 @@ def sampling_params(
 def session_params(
     *,
     has_draft: bool,
-    gamma: str | None,
+    gamma: str,
+    draft_type: str,
+    corpus: Path | None,
     gpu_layers: int | None,
     draft_gpu_layers: int | None,
     threads: int | None,
@@ -85,15 +87,20 @@ def session_params(
     """Placement and drafting; one GPU switch moves both models unless the draft has its own.
 
     Raises:
-        UsageError: a draft length that is none.
-        ConfigError: an option that needs a draft, without one.
+        UsageError: a draft length or type that is none.
+        ConfigError: an option that needs a draft, without one; a corpus that cannot be read.
     """
-    draft_length = _draft_length(gamma)
-    needing = {"--gamma": gamma, "--draft-gpu-layers": draft_gpu_layers, "--require-draft": requires_draft}
-    for flag, value in needing.items():
-        is_given = value is not None and value is not False and (flag, value) != ("--gamma", "0")
+    draft_types = _draft_types(draft_type, has_draft=has_draft)
+    needing = {
+        "--draft-type model": draft_type != "auto" and DraftType.MODEL in draft_types,
+        "--draft-gpu-layers": draft_gpu_layers is not None,
+        "--require-draft": requires_draft,
+    }
+    for flag, is_given in needing.items():
         if is_given and not has_draft:
             raise ConfigError(f"{flag} needs a draft", "give --draft FILE, or the name of a pair")
+    if corpus is not None and DraftType.SUFFIX not in draft_types:
+        raise ConfigError("--draft-corpus is for suffix drafts", "add suffix to --draft-type")
     if (gpu_layers or draft_gpu_layers) and not gpus():
         note("no GPU here: --gpu-layers and --draft-gpu-layers have no effect")
     return SessionParams(
@@ -102,19 +109,39 @@ def session_params(
             (n for n in (draft_gpu_layers, 0 if gpu_layers == 0 else None) if n is not None), ALL_LAYERS
         ),
         n_threads=threads or physical_cores(),
-        gamma=draft_length,
+        gamma=_draft_length(gamma),
+        draft_types=draft_types,
+        corpus=tuple(read_corpus(corpus, note)) if corpus is not None else (),
         requires_draft=requires_draft,
     )
 
 
-def _draft_length(text: str | None) -> int | None:
+def _draft_types(text: str, *, has_draft: bool) -> tuple[DraftType, ...]:
+    """The drafters that `--draft-type` asks for.
+
+    Raises:
+        UsageError: a word that is none of them.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if words == ["auto"]:
+        return (DraftType.SUFFIX, DraftType.MODEL) if has_draft else (DraftType.SUFFIX,)
+    if words == ["none"]:
+        return ()
+    unknown = next((word for word in words if word not in tuple(DraftType)), None)
+    if unknown is not None:
+        raise UsageError(
+            f"--draft-type does not know {unknown!r}",
+            f"use auto, none, or some of {', '.join(DraftType)} with commas between",
+        )
+    return tuple(name for name in DraftType if name in words)
+
+
+def _draft_length(text: str) -> int | None:
     """The draft length that `--gamma` asks for; None lets the policy choose.
 
     Raises:
         UsageError: neither a length nor `auto`.
     """
-    if text is None:
-        return DEFAULT_GAMMA
     if text == "auto":
         return None
     if text.isdecimal() and int(text) <= LONGEST_GAMMA:

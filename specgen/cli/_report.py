@@ -37,8 +37,8 @@ def header(name: str, session: Session, decoding: Decoding) -> str:
     )
 
 
-def live(metrics: Metrics) -> Text:
-    """The line that is renewed while the answer streams."""
+def live(metrics: Metrics, reason: str) -> Text:
+    """The line that is renewed while the answer streams; `reason` says why the policy does not draft just now."""
     stats = metrics.stats()
     parts = [f"{stats.n_generated:,} tokens", _rate(stats.decode_tok_s)]
     if stats.n_drafted:
@@ -48,31 +48,49 @@ def live(metrics: Metrics) -> Text:
             f"{_number(stats.mean_accepted_length)} tokens per round",
             f"γ {last.n_drafted}",
         ]
+    if reason:
+        parts.append(f"not drafting: {reason}")
     return Text(" · ".join(parts), style="bold cyan")
 
 
-def summary(metrics: Metrics, speculation: Speculation) -> list[str]:
-    """The lines after the answer, what speculation decided among them."""
+def summary(metrics: Metrics, speculation: Speculation, reason: str) -> list[str]:
+    """The lines after the answer, what speculation decided among them, and why."""
     stats = metrics.stats()
     ttft = "no token" if stats.ttft_s is None else f"first token after {stats.ttft_s:.2f} s"
     lines = [
         f"{stats.n_generated:,} tokens in {stats.decode_s:.2f} s, {_rate(stats.decode_tok_s)}; {ttft}; "
         f"finish: {metrics.finish_reason}"
     ]
-    if speculation.is_on and stats.n_rounds and not stats.n_drafted:
-        lines.append("drafted in no round: by what was measured here, plain decoding is faster for this answer")
     if stats.n_drafted:
         rounds = f"{_number(stats.mean_accepted_length)} tokens per round over {stats.n_rounds:,} rounds"
         n_drafting = sum(r.n_drafted > 0 for r in metrics.rounds)
         rounds += f", {n_drafting:,} of them with a draft" if n_drafting < stats.n_rounds else ""
         rate = _percent(stats.draft_acceptance_rate)
         lines.append(f"accepted {stats.n_accepted:,} of {stats.n_drafted:,} drafted ({rate}); {rounds}")
+        lines += _by_drafter(stats)
         lines.append(f"time: {_shares(stats)}")
+    if speculation.is_on and reason:
+        lines.append(f"stopped drafting: {reason}" if stats.n_drafted else f"did not draft: {reason}")
+    elif speculation.is_on and stats.n_rounds and not stats.n_drafted:
+        lines.append("did not draft: nothing to draft promised to pay")
     return lines
 
 
+def _by_drafter(stats: Stats) -> list[str]:
+    """Each drafter's part, where there was more than one."""
+    drafted = {name: part for name, part in stats.by_drafter.items() if part.n_drafted}
+    if len(drafted) < 2:
+        return []
+    return ["by " + ", ".join(f"{name}: {p.n_accepted:,} of {p.n_drafted:,}" for name, p in drafted.items())]
+
+
 def as_json(
-    session: Session, decoding: Decoding, max_tokens: int, stop: tuple[str, ...], metrics: Metrics
+    session: Session,
+    decoding: Decoding,
+    max_tokens: int,
+    stop: tuple[str, ...],
+    metrics: Metrics,
+    reason: str,
 ) -> dict[str, Any]:
     """The object of `run --json`; keys may be added, these keep their names."""
     speculation = session.speculation
@@ -84,7 +102,7 @@ def as_json(
         "finish_reason": metrics.finish_reason,
         "speculation": {
             "enabled": speculation.is_on,
-            "reason": speculation.reason,
+            "reason": reason or speculation.reason,
             "drafters": list(speculation.drafters),
             "exact": False,
         },
@@ -96,6 +114,7 @@ def as_json(
             "max_tokens": max_tokens,
             "stop": list(stop),
             "gamma": params.gamma,
+            "draft_types": list(params.draft_types),
             "ctx_size": session.n_ctx,
             "kv_types": session.kv_types,
             "threads": params.n_threads,

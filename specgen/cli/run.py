@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from specgen.errors import UsageError
-from specgen.types import AcceptRule
+from specgen.types import AcceptRule, DraftType
 
 _MODELS = "Models"
 _PROMPT = "Prompt"
@@ -115,11 +115,26 @@ def run(
         float, typer.Option(min=0, help="Strength of the DRY repetition penalty; 0 is off.", rich_help_panel=_SAMPLING)
     ] = 0.0,
     gamma: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="N|auto",
-            show_default="4",
-            help="Draft length; 0 is plain decoding, auto chooses round by round.",
+            help="Draft length, for all drafters; auto drafts as long as it pays, 0 is plain decoding.",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = "auto",
+    draft_type: Annotated[
+        str,
+        typer.Option(
+            metavar="TYPE[,TYPE]",
+            help="What drafts: model, suffix (text that repeats), lookup (the same, last time only), auto, none.",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = "auto",
+    draft_corpus: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|DIR",
+            help="Text that the answer may resemble, such as earlier answers, for suffix drafts.",
             rich_help_panel=_DRAFTING,
         ),
     ] = None,
@@ -217,6 +232,8 @@ def run(
     params = session_params(
         has_draft=has_draft,
         gamma=gamma,
+        draft_type=draft_type,
+        corpus=draft_corpus,
         gpu_layers=gpu_layers,
         draft_gpu_layers=draft_gpu_layers,
         threads=threads,
@@ -225,8 +242,12 @@ def run(
     )
     if accept is not None and sampling.is_greedy:
         output.note("--accept has no effect at temperature 0, which is greedy")
-    elif accept is not None and not has_draft:
-        output.note("--accept has no effect without a draft")
+    elif accept is not None and (not params.draft_types or params.gamma == 0):
+        output.note("--accept has no effect without drafts")
+    if params.gamma and not params.draft_types:
+        output.note("--gamma has no effect with --draft-type none")
+    if draft is not None and params.gamma != 0 and DraftType.MODEL not in params.draft_types:
+        output.note("--draft has no effect without model in --draft-type")
     prompt = read_prompt(prompt_word, file, reads_stdin=not no_stdin, on_wait=lambda: output.note(_WAITING))
     question = Question(prompt, system, raw, max_tokens, tuple(stop or ()), ctx_size)
     return answer(output, model, draft, params, Decoding(sampling, accept or AcceptRule.REJECT, ignore_eos), question)

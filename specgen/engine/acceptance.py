@@ -1,36 +1,37 @@
 """How likely the target is to accept the next drafted token: the drafter's confidence, calibrated as the answer goes.
 
-Two layers. Slow: how often tokens of this confidence were accepted, in bins, for one drafter. Fast: an offset in
-log-odds that follows the text, because code and prose, or an easy and a hard paragraph, differ more than a bin can
-say. Where confidences mean nothing all bins agree and the offset does the work; where they mean much the offset stays
-small.
+One logistic curve per drafter, log-odds of acceptance = slope · log-odds of confidence + level, followed by an extended
+Kalman filter: two numbers and how sure of them it is. The level drifts, because code and prose, or an easy and a hard
+paragraph, differ; when more tokens are rejected (or accepted) in a row than chance explains, it is taken to be unknown
+again. Where confidences mean nothing the slope goes to zero and the level does the work.
+
+Source: logistic regression by recursive Gaussian approximation, Spiegelhalter and Lauritzen 1990; the prediction that
+allows for being unsure is MacKay's 1992.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.97, 0.99)
-"""Bins are fine where acceptance is high: there a little more decides how long to draft."""
-_PRIOR_MEAN = 0.7
-_PRIOR_WEIGHT = 2.0
-_MAX_WEIGHT = 200.0
-"""Tokens that a bin remembers."""
-_NEIGHBOURS = 0.35
-"""What a bin borrows from those beside it, per sample of theirs, up to _PRIOR_WEIGHT."""
-_OFFSET_GAIN = 0.15
-_OFFSET_DECAY = 0.99
-_MAX_OFFSET = 4.0
-_SLOW_GAIN = 0.02
-_FAST_GAIN = 0.2
-_CHANGED = 3.2
-"""Standard deviations by which the fast mean must stray from the slow one to be more than chance."""
-_LEAST_CHANGE = 0.25
-_SETTLED = 10.0
+_PRIOR_SLOPE, _PRIOR_LEVEL = 0.8, 0.4
+_PRIOR_VARIANCE = (0.1, 0.6)
+_DRIFT = (2e-5, 4e-3)
+"""Variance that slope and level gain with every tested token."""
+_NEW_TEXT = 0.05
+"""Variance that the level gains from one answer to the next."""
+_MAX_LOG_ODDS = 6.0
+_N_RECENT = 24
+_PRIOR_CONFIDENCES = (0.4, 0.75, 0.95)
+_N_OUTLINE = 6
+_SURPRISE_MEMORY = 0.85
+_CHANGED = 2.8
+"""Standard deviations by which recent tokens must stray from what was predicted to be more than chance."""
+_CHANGED_VARIANCE = 1.5
 
 
 @dataclass
@@ -38,82 +39,109 @@ class Acceptance:
     """The calibrated acceptance of one drafter.
 
     Attributes:
-        n_tested, n_accepted: per bin of confidence, forgetting slowly.
-        offset: log-odds by which acceptance is better than the bins say just now.
-        typical: acceptance of a token about which nothing is known yet.
-        n_seen: tokens that were tested since it last changed.
-        lately: the same as `typical`, over the last few tokens.
+        slope, level: of the curve.
+        variance: of slope, their covariance, of level.
+        recent: log-odds of the confidences that were tested last, to tell what the next ones may be.
+        n_tested: tokens that were tested.
     """
 
-    n_tested: list[float] = field(default_factory=lambda: [0.0] * (len(_EDGES) + 1))
-    n_accepted: list[float] = field(default_factory=lambda: [0.0] * (len(_EDGES) + 1))
-    offset: float = 0.0
-    typical: float = _PRIOR_MEAN
-    n_seen: float = 0.0
-    lately: float = _PRIOR_MEAN
+    slope: float = _PRIOR_SLOPE
+    level: float = _PRIOR_LEVEL
+    variance: tuple[float, float, float] = (_PRIOR_VARIANCE[0], 0.0, _PRIOR_VARIANCE[1])
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_N_RECENT))
+    n_tested: int = 0
+    _surprise: float = 0.0
 
     def predict(self, confidence: float) -> float:
         """Probability that a token of this confidence is accepted, given that those before it were."""
-        return _sigmoid(_logit(self._bin_rate(bisect_right(_EDGES, confidence))) + self.offset)
+        return self._predict(_log_odds(confidence))
+
+    def outlook(self, optimism: float = 0.0) -> list[float]:
+        """Acceptance of tokens that are not drafted yet: a few values, equally likely, in rising order.
+
+        Args:
+            optimism: standard deviations of the curve by which it may be better than it seems.
+        """
+        recent = self.recent or map(_log_odds, _PRIOR_CONFIDENCES)
+        seen = sorted(self._predict(x, optimism) for x in recent)
+        n = min(_N_OUTLINE, len(seen))
+        edges = [len(seen) * i // n for i in range(n + 1)]
+        return [sum(seen[low:high]) / (high - low) for low, high in pairwise(edges)]
 
     def observe(self, confidences: Sequence[float], n_accepted: int) -> None:
         """Learn from a round: tokens up to the first rejection were tested, the rest says nothing."""
         for i, confidence in enumerate(confidences[: n_accepted + 1]):
-            is_accepted = float(i < n_accepted)
-            predicted = self.predict(confidence)
-            self.offset = _OFFSET_DECAY * self.offset + _OFFSET_GAIN * (is_accepted - predicted)
-            self.offset = min(_MAX_OFFSET, max(-_MAX_OFFSET, self.offset))
-            at = bisect_right(_EDGES, confidence)
-            keep = min(1.0, _MAX_WEIGHT / (self.n_tested[at] + 1))
-            self.n_tested[at] = keep * (self.n_tested[at] + 1)
-            self.n_accepted[at] = keep * (self.n_accepted[at] + is_accepted)
-            self._follow(is_accepted)
+            self._observe(_log_odds(confidence), float(i < n_accepted))
 
-    def _follow(self, is_accepted: float) -> None:
-        """Move the typical acceptance: slowly while nothing happens, at once when the text has changed."""
-        self.n_seen += 1
-        self.typical += max(_SLOW_GAIN, 1 / (self.n_seen + _PRIOR_WEIGHT)) * (is_accepted - self.typical)
-        self.lately += _FAST_GAIN * (is_accepted - self.lately)
-        spread = math.sqrt(self.typical * (1 - self.typical) * _FAST_GAIN / (2 - _FAST_GAIN))
-        if self.n_seen > _SETTLED and abs(self.lately - self.typical) > max(_CHANGED * spread, _LEAST_CHANGE):
-            self.typical = self.lately
-            self.n_seen = _SETTLED / 2
-            self.offset = min(_MAX_OFFSET, max(-_MAX_OFFSET, _logit(self.lately) - _logit(self._overall())))
+    def _predict(self, x: float, optimism: float = 0.0) -> float:
+        v_slope, v_both, v_level = self.variance
+        spread = math.sqrt(max(0.0, x * x * v_slope + 2 * x * v_both + v_level)) if optimism else 0.0
+        return _sigmoid(self.slope * x + self.level + optimism * spread)
 
-    def _bin_rate(self, at: int) -> float:
-        """The bin's own rate, leaning on its neighbours while it is young."""
-        borrowed_tested, borrowed_accepted = _PRIOR_WEIGHT * 0.5, _PRIOR_WEIGHT * 0.5 * self._overall()
-        for beside in (at - 1, at + 1):
-            if 0 <= beside < len(self.n_tested) and self.n_tested[beside]:
-                weight = min(_PRIOR_WEIGHT, _NEIGHBOURS * self.n_tested[beside])
-                borrowed_tested += weight
-                borrowed_accepted += weight * self.n_accepted[beside] / self.n_tested[beside]
-        return (self.n_accepted[at] + borrowed_accepted) / (self.n_tested[at] + borrowed_tested)
+    def _observe(self, x: float, is_accepted: float) -> None:
+        """One step of the filter: drift, then the Gaussian that is nearest after a Bernoulli trial."""
+        self.recent.append(x)
+        self.n_tested += 1
+        v_slope, v_both, v_level = self.variance
+        v_slope, v_level = v_slope + _DRIFT[0], v_level + _DRIFT[1]
+        predicted = _sigmoid(self.slope * x + self.level)
+        weight = max(0.02, predicted * (1 - predicted))
+        towards_slope, towards_level = v_slope * x + v_both, v_both * x + v_level
+        total = 1 / weight + x * towards_slope + towards_level
+        error = (is_accepted - predicted) / weight
+        self.slope += towards_slope / total * error
+        self.level += towards_level / total * error
+        self.variance = (
+            v_slope - towards_slope * towards_slope / total,
+            v_both - towards_slope * towards_level / total,
+            v_level - towards_level * towards_level / total,
+        )
+        self._notice((is_accepted - predicted) / math.sqrt(weight))
 
-    def _overall(self) -> float:
-        weight = 4.0
-        return (sum(self.n_accepted) + weight * _PRIOR_MEAN) / (sum(self.n_tested) + weight)
+    def _notice(self, deviation: float) -> None:
+        """Doubt the level when recent tokens stray from the prediction by more than chance."""
+        self._surprise = _SURPRISE_MEMORY * self._surprise + deviation
+        spread = 1 / math.sqrt(1 - _SURPRISE_MEMORY**2)
+        if abs(self._surprise) > _CHANGED * spread:
+            v_slope, v_both, v_level = self.variance
+            self.variance = (v_slope, v_both, max(v_level, _CHANGED_VARIANCE))
+            self._surprise = 0.0
+
+    def begin(self) -> None:
+        """A new answer: its text is another, so the level is less sure."""
+        v_slope, v_both, v_level = self.variance
+        self.variance = (v_slope, v_both, v_level + _NEW_TEXT)
+        self._surprise = 0.0
 
     def as_data(self) -> dict[str, Any]:
-        """Plain data that `from_data` reads; the offset belongs to one answer and is left out."""
+        """Plain data that `from_data` reads."""
         return {
-            "n_tested": list(self.n_tested),
-            "n_accepted": list(self.n_accepted),
-            "typical": self.typical,
-            "n_seen": self.n_seen,
+            "slope": self.slope,
+            "level": self.level,
+            "variance": list(self.variance),
+            "confidences": [_sigmoid(x) for x in self.recent],
+            "n_tested": self.n_tested,
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Acceptance:
-        """What was learned before, for a new answer."""
-        typical = float(data["typical"])
-        return cls(list(data["n_tested"]), list(data["n_accepted"]), 0.0, typical, float(data["n_seen"]), typical)
+        """What was learned before."""
+        v_slope, v_both, v_level = (float(v) for v in data["variance"])
+        recent: Iterable[float] = (_log_odds(float(c)) for c in data["confidences"])
+        return cls(
+            float(data["slope"]),
+            float(data["level"]),
+            (v_slope, v_both, v_level),
+            deque(recent, maxlen=_N_RECENT),
+            int(data["n_tested"]),
+        )
 
 
-def _logit(p: float) -> float:
-    p = min(0.999, max(0.001, p))
-    return math.log(p / (1 - p))
+def _log_odds(p: float) -> float:
+    if not 0.0 < p < 1.0:
+        return _MAX_LOG_ODDS if p >= 1.0 else -_MAX_LOG_ODDS
+    return min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, math.log(p / (1 - p))))
 
 
 def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0

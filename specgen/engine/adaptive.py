@@ -1,287 +1,326 @@
 """The policy that drafts as long as it pays, and not at all where it does not.
 
-Every round maximises expected tokens - λ · time over the whole horizon, where λ is the rate in tokens per second that
-can be had: then time is worth exactly what it could earn elsewhere (the average-reward criterion of renewal theory).
-Expected tokens come from calibrated acceptance, time from measured passes, width by width, so a draft may stop before a
-cliff in v(n) and go on to a dip behind it. The next token alone never decides: v jumps from one row to two and is flat
-after that.
+Every round takes the draft that is worth most over its whole horizon (`specgen.engine.horizon`), from measured costs
+(`cost`) and calibrated acceptance (`acceptance`). Offered guesses cost nothing, so the best prefix of them is taken
+whole. A draft model is asked token by token, as long as one more token promises more than its time.
 
-Guarding against being slower: while drafting, what was really earned is compared with plain decoding; where it falls
-behind, drafting stops, and is tried again after a pause that doubles with every try that fails. If no length could pay
-even with every token accepted, nothing is tried.
+Guarding against being slower: where asking does not pay, the draft model is left alone, and looked at again after a
+pause that is long enough for looking to cost a small share of the time, and longer after every look in vain. What
+drafting really earned is compared with plain decoding; where it falls behind, estimates are wrong and drafting pauses.
 
-Sources: Leviathan et al. 2023, arXiv:2211.17192 (expected tokens, here with a measured v instead of v = 1); SpecDec++,
-arXiv:2405.19715 (the best rule stops at a threshold on predicted rejection).
+Sources: see `horizon`; the pauses are a back-off as in bandits with switching costs, kept simple.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-from specgen.engine.acceptance import Acceptance
-from specgen.engine.cost import CostTable
+from specgen.engine.horizon import Horizon, best_fixed
+from specgen.engine.knowledge import Knowledge
 from specgen.engine.policy import Outlook, Plan
 from specgen.types import Proposal, Round
 
 MAX_GAMMA = 16
 
-_FIRST_DRAFT = 4
+_TRIAL_LENGTH = 6
+_TRIAL_SURVIVAL = 0.4
+"""A drafter about which nothing is known drafts on while its tokens are this likely to be reached."""
 _NEW = 6
 """A drafter with fewer tested tokens is new, and is tried before it is judged."""
-_WELL_KNOWN = 24
-_FIRST_PAUSE = 16
-_MAX_PAUSE = 512
+_LEAST_GAIN = 0.02
+"""What asking must promise beyond a plain step, in plain steps: estimates err."""
+_LOOK_SHARE = 0.02
+"""Of the time, at most, for looking whether things have changed."""
+_FIRST_PAUSE, _MAX_PAUSE = 16, 512
 _MAX_PATIENCE = 4
 _FOREVER = 1 << 30
-_PROBE_SHARE = 0.02
-"""Of the time, at most, for looking whether things have changed."""
+_ANSWERS_UNASKED = 8
+"""After so many answers without asking, one begins with a look: costs may have been learned beside another program."""
 _SURPRISE = 0.35
+_USUAL_ANSWER = 256
+"""Tokens of an answer whose end is not known: token limits are seldom reached."""
+_OPTIMISM = 1.0
+"""Standard deviations by which acceptance may be better than it seems: what is not known well is worth finding out."""
+_LEANING = 20.0
+_EAGER = 0.0
 _MEMORY = 0.97
 """Per round: how much of what was earned before still counts."""
 _JUDGED_AFTER = 40.0
 """Plain steps' worth of drafting before it is judged by what it earned."""
-_LEAST_GAIN = 1.03
-"""What drafting must promise, relative to plain decoding, to be tried: estimates err."""
-_CATCH_UP_GUESS = 0.3
-"""Before the first: catching up on a token, in draft steps."""
-
-
-@dataclass
-class Knowledge:
-    """What is learned about a pair, and worth keeping between answers and runs.
-
-    Attributes:
-        cost: measured times.
-        acceptance: by drafter.
-    """
-
-    cost: CostTable = field(default_factory=CostTable)
-    acceptance: dict[str, Acceptance] = field(default_factory=dict)
-
-    def of(self, drafter: str) -> Acceptance:
-        """The acceptance of a drafter, new where nothing is known."""
-        return self.acceptance.setdefault(drafter, Acceptance())
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data that `from_data` reads."""
-        return {
-            "cost": self.cost.as_data(),
-            "acceptance": {name: acceptance.as_data() for name, acceptance in self.acceptance.items()},
-        }
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Knowledge:
-        """What was learned before."""
-        acceptance = {name: Acceptance.from_data(kept) for name, kept in data["acceptance"].items()}
-        return cls(CostTable.from_data(data["cost"]), acceptance)
+_FAILING = 0.97
+_CLEARLY = 3.0
+_PLAIN_DEBT = 20.0
+"""Plain steps' worth of gain after which a first plain step is taken, only to measure it."""
 
 
 class AdaptivePolicy:
     """Chooses the length of every draft. Pure: it sees counts, confidences and times, and no clock.
 
     Args:
-        knowledge: what is known about the pair; learned on in place.
-        drafter: name of the drafter that the proposals come from.
+        knowledge: what is known about target and drafters; learned on in place.
+        asked: name of the drafter that is asked; None where all only offer.
         max_gamma: longest draft.
     """
 
-    def __init__(self, knowledge: Knowledge, drafter: str, max_gamma: int = MAX_GAMMA) -> None:
+    def __init__(self, knowledge: Knowledge, asked: str | None, max_gamma: int = MAX_GAMMA) -> None:
         self._knowledge = knowledge
-        self._drafter = drafter
+        self._asked = asked
         self._max_gamma = max_gamma
+        self._earned = _Earnings()  # by all rounds, which tells λ
+        self._drafting = _Earnings()  # by rounds with a draft, which tells whether drafting pays
+        self._pause = 0  # tokens until the draft model may be asked again
+        self._stop = 0  # tokens until anything may be drafted again
         self._patience = 1
-        self._until_probe = 0
-        self._has_rested = False
-        self._is_failing = False
-        self._earned_tokens = 0.0
-        self._earned_s = 0.0
-        self._start_round(Outlook(0, 0, 0, 0, 1), 0, [])
+        self._saved_s = 0.0
+        self._reason = ""
+        self._owes_look = asked is not None and knowledge.n_unasked >= _ANSWERS_UNASKED
+        knowledge.n_unasked += asked is not None
+        for acceptance in knowledge.acceptance.values():
+            acceptance.begin()
+        self._start_round(Outlook(0, 0, 0, 0, 1))
 
-    def _start_round(self, outlook: Outlook, limit: int, verify_s: list[float]) -> None:
+    def _start_round(self, outlook: Outlook) -> None:
+        cost = self._knowledge.cost
+        limit = min(outlook.limit, self._max_gamma)
+        known = [cost.verify_s(outlook.n_past, m + 1) for m in range(limit + 1)]
         self._outlook = outlook
-        self._limit = limit
-        self._verify_s = verify_s  # of a pass with m drafted tokens, that is m + 1 rows
-        self._is_probing = False
-        self._worth = 0.0  # λ, tokens per second
+        self._verify_s = [seconds for seconds in known if seconds is not None]
+        self._horizon: Horizon | None = None
         self._made: Sequence[Proposal] = ()
-        self._survival = 1.0
-        self._expected = 1.0
+        self._spare: Proposal | None = None
+        self._is_look = False
+        self._expected = self._survival = 1.0
         self._best = (0.0, 0)
 
     # The protocol.
 
     def begin(self, outlook: Outlook) -> Plan:
-        """The longest draft worth making, 0 for a plain step."""
-        return Plan(0, self._begin(outlook))
-
-    def _begin(self, outlook: Outlook) -> int:
-        cost = self._knowledge.cost
-        limit = min(outlook.ask_limit, self._max_gamma)
-        known = [cost.verify_s(outlook.n_past, m + 1) for m in range(limit + 1)]
-        self._start_round(outlook, limit, [seconds for seconds in known if seconds is not None])
-        if limit < 1:
-            return 0
-        step_s = cost.step_s(self._drafter)
-        if step_s is None:
-            return self._probe(_FIRST_DRAFT)
-        if not cost.has_plain(outlook.n_past):
-            return 0
-        acceptance = self._knowledge.of(self._drafter)
-        rates = self._rates(acceptance.typical, step_s)
-        if self._until_probe > 0 and self._is_failing:
-            return 0
-        if max(rates) <= _LEAST_GAIN * rates[0]:
-            return self._look(acceptance, step_s)
-        if not self._is_catching_up_worth_it(max(rates), step_s):
-            return 0
-        earned = self._earned_tokens / self._earned_s if self._is_judged() else 0.0
-        self._worth = max(max(rates), earned)
-        self._best = (1.0 - self._worth * self._verify_s[0], 0)
-        return limit
+        """The offered tokens that are worth sending, and how far the draft model may go on from them."""
+        self._start_round(outlook)
+        if not self._verify_s:
+            return self._first_plan()
+        self._horizon = self._make_horizon()
+        n_offered = self._best_offer()
+        if self._stop > 0:
+            n_offered = 0
+        n_asked = self._ask_up_to(n_offered) if self._stop <= 0 else 0
+        self._made = outlook.offered[:n_offered]
+        if not n_asked:
+            self._spare = next(iter(outlook.offered[n_offered:]), None)
+        return Plan(n_offered, max(n_offered, n_asked))
 
     def next(self, draft: Sequence[Proposal]) -> int | None:
-        """Draft on while a longer draft promises more, else send the prefix that promises most."""
+        """Draft on while one more token promises more than its time, else send the prefix that is worth most."""
         self._made = draft
-        if self._is_probing and self._limit > 1:
-            return len(draft) if len(draft) >= self._limit else None
+        n = len(draft)
         acceptance = self._knowledge.of(draft[-1].source)
         self._survival *= acceptance.predict(draft[-1].confidence)
         self._expected += self._survival
-        n = len(draft)
-        self._best = max(self._best, (self._expected - self._worth * self._verify_s[n], n))
-        if n < self._limit and self._promise(acceptance.typical, n) > self._best[0]:
+        if self._horizon is None:  # nothing is known: see what the draft believes of itself, and verify all
+            return None if n < _TRIAL_LENGTH and self._survival > _TRIAL_SURVIVAL else n
+        self._best = max(self._best, (self._horizon.worth(self._expected, n), n))
+        if self._is_look and acceptance.n_tested >= _NEW:
+            return self._best[1]
+        if acceptance.n_tested < _NEW and n < _TRIAL_LENGTH and self._survival > _TRIAL_SURVIVAL:
+            return None
+        if self._horizon.asking(n, self._expected, self._survival, self._best[0]) > self._best[0]:
             return None
         return self._best[1]
 
     def observe(self, round_: Round) -> None:
         """Learn costs and acceptance, and judge whether drafting pays."""
-        cost = self._knowledge.cost
-        cost.add_verify(round_.n_past, round_.n_drafted + 1, round_.target_s)
-        made = Counter(proposal.source for proposal in self._made)
-        for source, seconds in round_.draft_s_by:
-            if made[source]:
-                cost.add_step(source, seconds / made[source])
-        if round_.draft_prefill_s:
-            cost.catch_up.add(round_.draft_prefill_s / max(1, self._outlook.n_behind))
-        sent = self._made[: round_.n_drafted]
-        for source in dict.fromkeys(proposal.source for proposal in sent):
-            self._learn_acceptance(source, sent, round_.n_accepted)
-        if round_.would_have_matched is not None:
-            dropped = self._made[round_.n_drafted]
-            self._knowledge.of(dropped.source).observe([dropped.confidence], int(round_.would_have_matched))
-        if self._made:
-            self._judge(round_)
-        else:
-            self._until_probe -= round_.n_tokens
+        made, n_sent = self._made, round_.n_drafted
+        spare = made[n_sent] if n_sent < len(made) else self._spare
+        self._learn_costs(round_)
+        for source in dict.fromkeys(proposal.source for proposal in made[:n_sent]):
+            self._learn_acceptance(source, made[:n_sent], round_.n_accepted)
+        if round_.would_have_matched is not None and spare is not None:
+            self._knowledge.of(spare.source).observe([spare.confidence], int(round_.would_have_matched))
 
-    # What a length is worth.
+        spent_s = round_.target_s + round_.draft_s
+        self._earned.add(round_.n_tokens, spent_s)
+        self._pause -= round_.n_tokens
+        self._stop -= round_.n_tokens
+        if self._horizon is None:
+            return
+        plain_s = self._verify_s[0]
+        self._saved_s += round_.n_tokens * plain_s - spent_s
+        if self._is_look:
+            self._after_look(round_.n_accepted + bool(round_.would_have_matched) > 0)
+        elif made:
+            self._drafting.add(round_.n_tokens, spent_s)
+            self._judge(plain_s)
 
-    def _rates(self, acceptance: float, step_s: float) -> list[float]:
-        """Tokens per second of every draft length, each token accepted with the same probability."""
-        rates = []
+    @property
+    def reason(self) -> str:
+        """Why it does not draft at present."""
+        return self._reason if self._pause > 0 or self._stop > 0 else ""
+
+    # Before the round.
+
+    def _first_plan(self) -> Plan:
+        """Nothing was measured yet: a draft tells most, a plain step is all there is without a draft model."""
+        if self._asked is None:
+            return Plan()
+        return Plan(0, min(self._outlook.ask_limit, _TRIAL_LENGTH))
+
+    def _make_horizon(self) -> Horizon:
+        """The lengths of this round, at the best rate that is known."""
+        plain_rate = 1 / self._verify_s[0]
+        rates = [plain_rate, self._earned.rate_against(plain_rate)]
+        step_s, outlook = 0.0, [0.0]
+        ask_limit = 0
+        if self._asked is not None:
+            step_s = self._knowledge.cost.step_s(self._asked) or 0.0
+            outlook = self._knowledge.of(self._asked).outlook(_EAGER)
+            ask_limit = min(self._outlook.ask_limit, self._max_gamma)
+            if self._pause <= 0 and step_s:
+                typical = sum(outlook) / len(outlook)
+                rates.append(best_fixed(self._verify_s[: ask_limit + 1], step_s, typical)[0])
+        return Horizon(self._verify_s, step_s, outlook, max(rates), ask_limit)
+
+    def _best_offer(self) -> int:
+        """How many of the offered tokens are worth most; remembers what they are expected to yield."""
+        assert self._horizon is not None
         survival = expected = 1.0
-        for m, verify_s in enumerate(self._verify_s):
-            rates.append(expected / (m * step_s + verify_s))
-            survival *= acceptance
+        best, chosen = (self._horizon.worth(1.0, 0), 0), (1.0, 1.0)
+        for n, proposal in enumerate(self._outlook.offered[: len(self._verify_s) - 1], start=1):
+            survival *= self._knowledge.of(proposal.source).predict(proposal.confidence)
             expected += survival
-        return rates
+            if self._horizon.worth(expected, n) > best[0] + _LEAST_GAIN:
+                best, chosen = (self._horizon.worth(expected, n), n), (expected, survival)
+        self._best = best
+        self._expected, self._survival = chosen
+        return best[1]
 
-    def _promise(self, acceptance: float, n: int) -> float:
-        """The most that drafting on after `n` tokens promises."""
-        step_s = self._knowledge.cost.step_s(self._made[-1].source) or self._knowledge.cost.step_s(self._drafter) or 0.0
-        best = float("-inf")
-        survival, expected = self._survival, self._expected
-        for m in range(n + 1, self._limit + 1):
-            survival *= acceptance
-            expected += survival
-            best = max(best, expected - self._worth * (self._verify_s[m] + (m - n) * step_s))
-        return best
+    def _ask_up_to(self, n_offered: int) -> int:
+        """The longest draft for which the draft model may be asked after the offered tokens; 0 leaves it alone."""
+        horizon, limit = self._horizon, min(self._outlook.ask_limit, self._max_gamma)
+        if self._asked is None or horizon is None or self._pause > 0 or limit <= n_offered:
+            return 0
+        if not horizon.step_s:
+            return min(limit, n_offered + _TRIAL_LENGTH)
+        if self._must_measure_plain():
+            return 0
+        hopeful = self._knowledge.of(self._asked).outlook(_OPTIMISM)
+        gain = replace(horizon, outlook=hopeful, rate=1 / self._verify_s[0]).gain(
+            n_offered, self._expected, self._survival
+        )
+        if gain > _LEAST_GAIN * (n_offered == 0) and self._is_catching_up_worth_it():
+            return limit
+        if n_offered:
+            return 0
+        if self._knowledge.of(self._asked).n_tested < _NEW:
+            return limit
+        return self._look()
 
-    def _is_catching_up_worth_it(self, rate: float, step_s: float) -> bool:
+    def _must_measure_plain(self) -> bool:
+        """Whether the plain step is only guessed, and the guess could be wrong or drafting has earned a measurement."""
+        is_guessed = not self._knowledge.cost.has_plain(self._outlook.n_past)
+        speed_up = self._earned.rate * self._verify_s[0]
+        return is_guessed and (speed_up < _CLEARLY or self._saved_s > _PLAIN_DEBT * self._verify_s[0])
+
+    def _is_catching_up_worth_it(self) -> bool:
         """Whether what the draft must take in first is paid back by the tokens still wanted."""
+        assert self._horizon is not None
         n_behind = self._outlook.n_behind - 1
-        gain_s = self._outlook.n_wanted * (self._verify_s[0] - 1 / rate)
-        return gain_s > n_behind * self._catch_up_s(step_s)
+        n_ahead = min(self._outlook.n_wanted, _USUAL_ANSWER)
+        gain_s = n_ahead * (self._verify_s[0] - 1 / self._horizon.rate)
+        return n_behind == 0 or gain_s > n_behind * self._catch_up_s()
 
-    def _catch_up_s(self, step_s: float) -> float:
-        """Seconds per token that the draft takes in before it drafts."""
-        return self._knowledge.cost.catch_up.value or _CATCH_UP_GUESS * step_s
+    # Looking whether things have changed.
 
-    # Whether it pays.
-
-    def _look(self, acceptance: Acceptance, step_s: float) -> int:
-        """Drafting does not pay as things are: now and then see whether they changed, if a change could matter."""
-        if self._until_probe > 0:
+    def _look(self) -> int:
+        """Asking does not pay as things are: rest, or ask for one token to see whether they have changed."""
+        assert self._horizon is not None
+        self._reason = self._why_not()
+        if self._is_hopeless():
+            self._pause = _MAX_PAUSE
             return 0
-        if acceptance.n_seen >= _NEW and not self._has_rested:
+        if not self._owes_look and not self._has_rested():
             return self._rest()
-        hopeful = self._rates((1.0 + acceptance.typical) / 2, step_s)
-        if max(hopeful) <= hopeful[0]:
-            self._until_probe = _MAX_PAUSE
-            return 0
-        return self._probe(1)
+        self._owes_look = False
+        self._is_look = True
+        return 1
 
-    def _probe(self, n: int) -> int:
-        """Draft without asking whether it pays, to learn; a single token is verified only if that pays, and else
-        compared with what the target decides.
-        """
-        self._is_probing = True
-        self._limit = min(self._limit, n)
-        self._worth = 1 / self._verify_s[0] if self._verify_s else 0.0
-        self._best = (0.0, 0)
-        return self._limit
+    def _why_not(self) -> str:
+        """The best that the draft model could do, in numbers."""
+        assert self._horizon is not None
+        plain_s, step_s, typical = self._verify_s[0], self._horizon.step_s, self._horizon.typical
+        return (
+            f"no draft length pays: {typical:.0%} of drafted tokens are accepted, "
+            f"a draft token costs {step_s / plain_s:.2f} plain steps, verifying one {self._verify_s[1] / plain_s:.2f}"
+        )
+
+    def _has_rested(self) -> bool:
+        """Whether the pause before a look is behind us."""
+        return self._patience > 1
+
+    def _is_hopeless(self) -> bool:
+        """Whether no length would pay even if the acceptance were half way to certain."""
+        assert self._horizon is not None
+        hopeful = (1.0 + self._horizon.typical) / 2
+        return best_fixed(self._verify_s, self._horizon.step_s, hopeful)[1] == 0
 
     def _rest(self) -> int:
-        """Decode plainly for so long that looking again costs a small share of the time; longer after every failure.
+        """Leave the draft model alone for so long that looking again costs a small share of the time.
 
         A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the
-        share, nothing is looked at again in this answer, except once for a drafter that is hardly known.
+        share, nothing is looked at again in this answer.
         """
-        plain_s = self._verify_s[0]
-        step_s = self._knowledge.cost.step_s(self._drafter) or 0.0
-        spare_s = _PROBE_SHARE * plain_s - self._catch_up_s(step_s)
-        affordable = step_s / spare_s if spare_s > 0 else _FOREVER
-        pause = max(_FIRST_PAUSE, affordable) * self._patience
-        if spare_s > 0:
-            self._until_probe = int(min(_MAX_PAUSE, pause))
-        else:
-            is_known = self._knowledge.of(self._drafter).n_seen >= _WELL_KNOWN or self._has_rested
-            self._until_probe = _FOREVER if is_known else 2 * _FIRST_PAUSE
+        assert self._horizon is not None
+        spare_s = _LOOK_SHARE * self._verify_s[0] - self._catch_up_s()
+        pause = max(_FIRST_PAUSE, self._horizon.step_s / spare_s) if spare_s > 0 else _FOREVER
+        self._pause = int(min(_FOREVER, max(pause, min(_MAX_PAUSE, pause * self._patience))))
         self._patience = min(2 * self._patience, _MAX_PATIENCE)
-        self._has_rested = True
-        self._earned_tokens = self._earned_s = 0.0
         return 0
 
-    def _is_judged(self) -> bool:
-        return self._earned_s > _JUDGED_AFTER * self._verify_s[0]
+    def _catch_up_s(self) -> float:
+        """Seconds per token that the draft takes in before it drafts."""
+        cost = self._knowledge.cost
+        if cost.catch_up_s is not None or self._horizon is None:
+            return cost.catch_up_s or 0.0
+        narrow, wide = self._verify_s[0], self._verify_s[-1]
+        return self._horizon.step_s * max(0.0, wide / narrow - 1) / len(self._verify_s)
 
-    def _judge(self, round_: Round) -> None:
-        plain_s = self._verify_s[0] if self._verify_s else round_.target_s
-        if self._is_probing:
-            self._is_failing = False
-            self._after_probe(round_.n_accepted + bool(round_.would_have_matched) > 0)
-            return
-        self._earned_tokens = _MEMORY * self._earned_tokens + round_.n_tokens
-        self._earned_s = _MEMORY * self._earned_s + round_.target_s + round_.draft_s
-        if self._earned_s < _JUDGED_AFTER * plain_s:
-            return
-        gain = self._earned_tokens / self._earned_s * plain_s
-        if gain < 0.97:
-            self._is_failing = True
+    def _after_look(self, has_matched: bool) -> None:
+        """A surprise deserves a second look at once; anything else a rest, unless the drafter is new."""
+        assert self._asked is not None
+        assert self._horizon is not None
+        if has_matched and self._horizon.typical < _SURPRISE:
+            self._patience = 2
+        else:
             self._rest()
+
+    def _judge(self, plain_s: float) -> None:
+        """Stop drafting where it earned less than plain decoding does."""
+        if self._drafting.seconds < _JUDGED_AFTER * plain_s:
+            return
+        gain = self._drafting.rate * plain_s
+        if gain < _FAILING:
+            self._reason = f"drafting ran at {gain:.2f} of the speed of plain decoding"
+            self._stop = _FIRST_PAUSE * self._patience
+            self._rest()
+            self._drafting = _Earnings()
         elif gain > 1.05:
             self._patience = 1
 
-    def _after_probe(self, is_accepted: bool) -> None:
-        """A surprise deserves a second look at once; anything else a rest, unless the drafter is new."""
-        acceptance = self._knowledge.of(self._drafter)
-        if is_accepted and acceptance.typical < _SURPRISE:
-            self._patience = 1
-        elif acceptance.n_seen >= _NEW:
-            self._rest()
+    # After the round.
+
+    def _learn_costs(self, round_: Round) -> None:
+        cost = self._knowledge.cost
+        cost.add_verify(round_.n_past, round_.n_drafted + 1, round_.target_s)
+        if self._asked is None:
+            return
+        n_asked = Counter(proposal.source for proposal in self._made)[self._asked]
+        seconds = dict(round_.draft_s_by).get(self._asked, 0.0)
+        if n_asked and seconds:
+            self._knowledge.n_unasked = 0
+            cost.add_step(self._asked, seconds / n_asked)
+        if n_asked and round_.draft_prefill_s:
+            cost.add_catch_up(round_.draft_prefill_s / max(1, self._outlook.n_behind))
 
     def _learn_acceptance(self, source: str, sent: Sequence[Proposal], n_accepted: int) -> None:
         """Hand one drafter its part of the draft: its tokens up to the first rejection."""
@@ -289,3 +328,25 @@ class AdaptivePolicy:
         confidences = [proposal.confidence for proposal in tested if proposal.source == source]
         n_own = sum(proposal.source == source for proposal in sent[:n_accepted])
         self._knowledge.of(source).observe(confidences, n_own)
+
+
+class _Earnings:
+    """Tokens and the time they took, forgetting slowly."""
+
+    def __init__(self) -> None:
+        self.tokens = 0.0
+        self.seconds = 0.0
+
+    def add(self, n_tokens: int, seconds: float) -> None:
+        """One round."""
+        self.tokens = _MEMORY * self.tokens + n_tokens
+        self.seconds = _MEMORY * self.seconds + seconds
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+    def rate_against(self, rate: float) -> float:
+        """Tokens per second, leaning on `rate` while little was earned: one lucky round tells nothing."""
+        return (self.tokens + _LEANING) / (self.seconds + _LEANING / rate)

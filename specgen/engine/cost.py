@@ -1,9 +1,10 @@
 """What passes cost on this machine: a table of measured times, and predictions from it.
 
 v(n), the time of a target pass over n rows, has steps, cliffs and dips, so each width is kept on its own and nothing
-is smoothed over measured widths. The machine's speed drifts for all widths together, so a common scale follows every
-sample quickly while the widths' own values move slowly. The table is plain data: where it is kept is not its
-business.
+is smoothed over measured widths. The machine's speed drifts for all passes together, so a common scale follows every
+sample quickly while the passes' own values move slowly. Other programs only ever add time: a pass that is much faster
+than what is known is believed at once, which also mends what was learned beside another program. The table is plain
+data: where it is kept is not its business.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ _SLOW = 0.15
 _FAST = 0.25
 _FIRST_SAMPLES = 3
 _SMOOTH_ROW = 0.15
+_LEAST_ROW = 0.05
 _OUTLIER = 2.5
 """A pass that took this many times its prediction says nothing about the next one: another program ran."""
+_MUCH_FASTER = 0.7
 _CURIOSITY = 0.85
 """A width between measured ones is taken to cost this share of the straight line, so that each is tried once where it
 could be best: curves have dips."""
@@ -48,66 +51,69 @@ class Estimate:
     def add(self, sample: float) -> None:
         """Learn from a sample."""
         self.n_samples += 1
-        if self.n_samples <= _FIRST_SAMPLES:
-            self.value = sample if self.n_samples == 1 else min(self.value, sample)
+        if self.n_samples == 1 or sample < _MUCH_FASTER * self.value:
+            self.value = sample
+        elif self.n_samples <= _FIRST_SAMPLES:
+            self.value = min(self.value, sample)
         else:
-            self.value += (sample - self.value) * _SLOW
+            self.value += (min(sample, _OUTLIER * self.value) - self.value) * _SLOW
 
 
 @dataclass
 class Series:
-    """Times by width in one band of cache lengths, with the common scale of the moment."""
+    """Times by width in one band of cache lengths."""
 
     widths: dict[int, Estimate] = field(default_factory=dict)
-    scale: float = 1.0
 
-    def add(self, width: int, seconds: float) -> None:
-        """Learn from one pass."""
-        known = self.widths.get(width)
-        if known is None:
-            self.widths[width] = Estimate(seconds / self.scale, 1)
-            return
-        surprise = seconds / (known.value * self.scale)
-        if surprise > _OUTLIER and known.n_samples >= 2:
-            surprise = _OUTLIER
-        known.add(known.value * surprise)
-        if known.n_samples > _FIRST_SAMPLES:
-            self.scale *= 1 + _FAST * (surprise - 1)
+    def add(self, width: int, seconds: float) -> float:
+        """Learn from one pass. Returns how slow it was: 1 is as known."""
+        known = self.widths.setdefault(width, Estimate())
+        slowness = min(_OUTLIER, seconds / known.value) if known.n_samples >= _FIRST_SAMPLES else 1.0
+        known.add(seconds)
+        return slowness
 
     def predict(self, width: int) -> float | None:
         """Seconds of a pass; between measured widths a straight line, beyond them dear; None without any sample."""
         known = self.widths.get(width)
         if known is not None:
-            doubt = 1 if known.n_samples > 1 else self._doubt(width)
-            return known.value * doubt * self.scale
+            return known.value * (1 if known.n_samples > 1 else self._doubt(width))
         if not self.widths:
             return None
+        is_between = min(self.widths) < width < max(self.widths)
+        return self._line(width) * (_CURIOSITY if is_between else 1.0)
+
+    def _line(self, width: int) -> float:
+        """Seconds of a pass by the measured widths on both sides, or on the one there is."""
         below = max((w for w in self.widths if w < width), default=None)
         above = min((w for w in self.widths if w > width), default=None)
         if below is None:
-            return self.widths[min(self.widths)].value * self.scale
+            narrowest = min(self.widths)
+            return self.widths[narrowest].value * (1 + _LEAST_ROW * (width - 1)) / (1 + _LEAST_ROW * (narrowest - 1))
         low = self.widths[below].value
         if above is not None:
             high = self.widths[above].value
-            return _CURIOSITY * (low + (high - low) * (width - below) / (above - below)) * self.scale
-        return (low + self._slope_beyond(below) * (width - below)) * self.scale
+            return low + (high - low) * (width - below) / (above - below)
+        return low + self._slope_beyond(below) * (width - below)
 
     def _doubt(self, width: int) -> float:
-        """A single sample may have met another program: half way, on a log scale, to a curve without jumps."""
-        one = self.widths.get(1)
+        """A single sample may have met another program: half way, on a log scale, to what the other widths say."""
+        others = Series({w: known for w, known in self.widths.items() if w != width})
         value = self.widths[width].value
-        if width == 1 or one is None or value <= 0:
+        if width == 1 or 1 not in others.widths or value <= 0:
             return 1.0
-        return min(1.0, math.sqrt((1 + _SMOOTH_ROW * (width - 1)) * one.value / value))
+        if len(others.widths) == 1:
+            expected = (1 + _SMOOTH_ROW * (width - 1)) * others.widths[1].value
+        else:
+            expected = others._line(width)
+        return min(1.0, math.sqrt(expected / value))
 
     def _slope_beyond(self, widest: int) -> float:
         """Seconds of a further row beyond the widest pass that was measured."""
         low = self.widths[widest].value
         if widest == 1:
             return _UNKNOWN_ROW * low
-        narrowest = min(self.widths)
-        one = self.widths[narrowest].value if narrowest < widest else low / widest
-        return _BEYOND * max(0.0, low - one) / max(1, widest - narrowest)
+        one = self.predict(1) or low
+        return _BEYOND * max(0.0, low - one) / (widest - 1)
 
 
 @dataclass
@@ -118,29 +124,36 @@ class CostTable:
         verify: target passes, rows -> seconds, by band of cache length.
         step: one proposal, by drafter.
         catch_up: per token, for tokens that the draft takes in before it drafts.
+        scale: how slow the machine is now, 1 being what the other values say.
     """
 
     verify: dict[int, Series] = field(default_factory=dict)
     step: dict[str, Estimate] = field(default_factory=dict)
     catch_up: Estimate = field(default_factory=Estimate)
+    scale: float = 1.0
 
     def add_verify(self, n_past: int, n_rows: int, seconds: float) -> None:
         """Learn from one pass of the target."""
-        self.verify.setdefault(band_of(n_past), Series()).add(n_rows, seconds)
+        slowness = self.verify.setdefault(band_of(n_past), Series()).add(n_rows, seconds / self.scale)
+        self.scale *= 1 + _FAST * (slowness - 1)
 
     def add_step(self, drafter: str, seconds: float) -> None:
         """Learn from the proposals of one round: seconds per proposal."""
-        known = self.step.setdefault(drafter, Estimate())
-        if known.n_samples >= 2:
-            seconds = min(seconds, _OUTLIER * known.value)
-        known.add(seconds)
+        self.step.setdefault(drafter, Estimate()).add(seconds / self.scale)
+
+    def add_catch_up(self, seconds: float) -> None:
+        """Learn from tokens that a draft took in: seconds per token."""
+        self.catch_up.add(seconds / self.scale)
 
     def verify_s(self, n_past: int, n_rows: int) -> float | None:
         """Seconds of a target pass over `n_rows` rows; None before the first pass.
 
         A width that this band lacks is taken from the nearest band that has it, at the ratio of their plain steps.
         """
-        band = band_of(n_past)
+        seconds = self._verify_s(band_of(n_past), n_rows)
+        return None if seconds is None else seconds * self.scale
+
+    def _verify_s(self, band: int, n_rows: int) -> float | None:
         own = self.verify.get(band)
         if own is not None and (n_rows in own.widths or len(own.widths) > 2):
             return own.predict(n_rows)
@@ -160,17 +173,22 @@ class CostTable:
     def step_s(self, drafter: str) -> float | None:
         """Seconds of one proposal; None before the first."""
         known = self.step.get(drafter)
-        return known.value if known else None
+        return known.value * self.scale if known else None
+
+    @property
+    def catch_up_s(self) -> float | None:
+        """Seconds of one token that a draft takes in; None before the first."""
+        return self.catch_up.value * self.scale if self.catch_up.n_samples else None
 
     def as_data(self) -> dict[str, Any]:
         """Plain data that `from_data` reads."""
         return {
             "verify_s": {
-                str(band): {str(w): [e.value * series.scale, e.n_samples] for w, e in sorted(series.widths.items())}
+                str(band): {str(w): [e.value * self.scale, e.n_samples] for w, e in sorted(series.widths.items())}
                 for band, series in sorted(self.verify.items())
             },
-            "step_s": {name: e.value for name, e in self.step.items()},
-            "catch_up_s": self.catch_up.value,
+            "step_s": {name: e.value * self.scale for name, e in self.step.items()},
+            "catch_up_s": self.catch_up_s,
         }
 
     @classmethod
@@ -184,5 +202,5 @@ class CostTable:
                 for band, widths in data["verify_s"].items()
             },
             step={name: Estimate(float(s), _FIRST_SAMPLES) for name, s in data["step_s"].items()},
-            catch_up=Estimate(float(data["catch_up_s"]), 1 if data["catch_up_s"] else 0),
+            catch_up=Estimate(float(data["catch_up_s"] or 0.0), _FIRST_SAMPLES if data["catch_up_s"] else 0),
         )

@@ -53,12 +53,17 @@ class Policy(Protocol):
     def observe(self, round_: Round) -> None:
         """What came of the round."""
 
+    @property
+    def reason(self) -> str:
+        """Why it does not draft at present, for people; empty while it does."""
+
 
 @dataclass(frozen=True, slots=True)
 class FixedPolicy:
     """The same length every round, as far as there is room."""
 
     gamma: int
+    reason = ""
 
     def begin(self, outlook: Outlook) -> Plan:
         """γ, or less at the end of a context or of the answer; what is offered comes first."""

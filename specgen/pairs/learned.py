@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from specgen.engine.adaptive import Knowledge
+from specgen.engine.knowledge import Knowledge
 from specgen.pairs.derived import cache_dir
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 Key = Mapping[str, str]
 """What the knowledge is about; any difference makes it another pair."""

@@ -44,7 +44,9 @@ def test_the_draft_has_a_gpu_switch_of_its_own(specgen, models):
 
 
 SILENT = {
-    "--accept without a draft": (["--temperature", 1, "--accept", "match"], "--accept"),
+    "--accept without drafts": (["--temperature", 1, "--accept", "match", "--draft-type", "none"], "--accept"),
+    "--gamma without drafts": (["--gamma", 3, "--draft-type", "none"], "--gamma"),
+    "--draft-corpus without suffix": (["--draft-corpus", ".", "--draft-type", "lookup"], "--draft-corpus"),
     "--draft-gpu-layers 0 without a draft": (["--draft-gpu-layers", 0], "--draft-gpu-layers"),
     "a penalty over no tokens": (["--repeat-penalty", 3, "--repeat-last-n", 0], "--repeat-penalty"),
     "quiet and verbose": (["--quiet", "--verbose"], "--verbose"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specgen.engine.adaptive import Knowledge
+from specgen.engine.knowledge import Knowledge
 from specgen.pairs.learned import recall, remember
 
 KEY = {"target": "a.gguf", "threads": "2"}
