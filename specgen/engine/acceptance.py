@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-_PRIOR_SLOPE, _PRIOR_LEVEL = 0.8, 0.4
+_PRIOR_SLOPE, _PRIOR_LEVEL = 0.8, 0.8
 _PRIOR_VARIANCE = (0.1, 0.6)
 _DRIFT = (2e-5, 4e-3)
 """Variance that slope and level gain with every tested token."""
@@ -62,11 +62,11 @@ class Acceptance:
         Args:
             optimism: standard deviations of the curve by which it may be better than it seems.
         """
-        recent = self.recent or map(_log_odds, _PRIOR_CONFIDENCES)
-        seen = sorted(self._predict(x, optimism) for x in recent)
+        seen = sorted(self.recent or map(_log_odds, _PRIOR_CONFIDENCES))
         n = min(_N_OUTLINE, len(seen))
         edges = [len(seen) * i // n for i in range(n + 1)]
-        return [sum(seen[low:high]) / (high - low) for low, high in pairwise(edges)]
+        middles = (sum(seen[low:high]) / (high - low) for low, high in pairwise(edges))
+        return sorted(self._predict(x, optimism) for x in middles)
 
     def observe(self, confidences: Sequence[float], n_accepted: int) -> None:
         """Learn from a round: tokens up to the first rejection were tested, the rest says nothing."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from specgen.engine.horizon import Horizon, best_fixed
 from specgen.engine.knowledge import Knowledge
@@ -25,7 +24,7 @@ from specgen.types import Proposal, Round
 MAX_GAMMA = 16
 
 _TRIAL_LENGTH = 6
-_TRIAL_SURVIVAL = 0.4
+_TRIAL_SURVIVAL = 0.6
 """A drafter about which nothing is known drafts on while its tokens are this likely to be reached."""
 _NEW = 6
 """A drafter with fewer tested tokens is new, and is tried before it is judged."""
@@ -84,9 +83,8 @@ class AdaptivePolicy:
     def _start_round(self, outlook: Outlook) -> None:
         cost = self._knowledge.cost
         limit = min(outlook.limit, self._max_gamma)
-        known = [cost.verify_s(outlook.n_past, m + 1) for m in range(limit + 1)]
         self._outlook = outlook
-        self._verify_s = [seconds for seconds in known if seconds is not None]
+        self._verify_s = cost.verify_s(outlook.n_past, limit + 1)
         self._horizon: Horizon | None = None
         self._made: Sequence[Proposal] = ()
         self._spare: Proposal | None = None
@@ -205,9 +203,8 @@ class AdaptivePolicy:
         if self._must_measure_plain():
             return 0
         hopeful = self._knowledge.of(self._asked).outlook(_OPTIMISM)
-        gain = replace(horizon, outlook=hopeful, rate=1 / self._verify_s[0]).gain(
-            n_offered, self._expected, self._survival
-        )
+        against_plain = Horizon(self._verify_s, horizon.step_s, hopeful, 1 / self._verify_s[0], limit)
+        gain = against_plain.gain(n_offered, self._expected, self._survival)
         if gain > _LEAST_GAIN * (n_offered == 0) and self._is_catching_up_worth_it():
             return limit
         if n_offered:

@@ -14,14 +14,14 @@ SpecDec++, arXiv:2405.19715, for stopping by predicted rejection.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import numpy as np
 
 
-@dataclass(frozen=True)
 class Horizon:
     """The lengths of one round.
 
-    Attributes:
+    Args:
         verify_s: (limit + 1,) seconds of a target pass that verifies m drafted tokens, m + 1 rows.
         step_s: seconds of a token that is asked for.
         outlook: acceptances that such a token may have, equally likely.
@@ -29,23 +29,17 @@ class Horizon:
         ask_limit: longest draft that ends in a token that was asked for.
     """
 
-    verify_s: Sequence[float]
-    step_s: float
-    outlook: Sequence[float]
-    rate: float
-    ask_limit: int
-    _runs: list[float] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
-        run, survival, typical = 0.0, 1.0, self.typical
-        for _ in self.verify_s:
-            run, survival = run + survival, survival * typical
-            self._runs.append(run)
-
-    @property
-    def typical(self) -> float:
-        """Mean acceptance of a token that is asked for."""
-        return sum(self.outlook) / len(self.outlook)
+    def __init__(
+        self, verify_s: Sequence[float], step_s: float, outlook: Sequence[float], rate: float, ask_limit: int
+    ) -> None:
+        self.verify_s = verify_s
+        self.step_s = step_s
+        self.rate = rate
+        self.typical = sum(outlook) / len(outlook)
+        self._ask_limit = ask_limit
+        runs = np.cumsum(self.typical ** np.arange(len(verify_s)))
+        self._ahead = np.outer(outlook, runs)  # (outlook, limit + 1): tokens from the next one on, if it is reached
+        self._spent = rate * (np.asarray(verify_s) + step_s * np.arange(len(verify_s)))  # by length, all asked for
 
     def gain(self, n: int, expected: float, survival: float) -> float:
         """How much more a round is worth that asks for a token after n drafted ones than one that sends these."""
@@ -65,16 +59,11 @@ class Horizon:
             survival: probability that all of them are accepted.
             best: what the best prefix of them is worth.
         """
-        total = 0.0
-        lengths = range(n + 1, self.ask_limit + 1)
-        if not lengths:
+        if self._ask_limit <= n:
             return float("-inf")
-        spent = [self.rate * (self.verify_s[m] + (m - n - 1) * self.step_s) for m in lengths]
-        for acceptance in self.outlook:
-            reach = survival * acceptance
-            ahead = max(reach * run - cost for run, cost in zip(self._runs, spent, strict=False))
-            total += max(best, expected + ahead)
-        return total / len(self.outlook) - self.rate * self.step_s
+        spent = self._spent[n + 1 : self._ask_limit + 1] - (n + 1) * self.rate * self.step_s
+        ahead = (survival * self._ahead[:, : len(spent)] - spent).max(axis=1)
+        return float(np.maximum(best, expected + ahead).sum()) / len(ahead) - self.rate * self.step_s
 
 
 def best_fixed(verify_s: Sequence[float], step_s: float, acceptance: float) -> tuple[float, int]:

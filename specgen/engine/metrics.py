@@ -184,17 +184,17 @@ def _predicted(rounds: list[Round], alpha_hat: float | None, cost: CostTable | N
     if cost is None or plain_s is None or alpha_hat is None or not drafting:
         return None
     gamma = round(sum(r.n_drafted for r in drafting) / len(drafting))
-    verify_s = cost.verify_s(drafting[-1].n_past, gamma + 1)
+    curve = cost.verify_s(drafting[-1].n_past, gamma + 1)
     step_s = cost.step_s(drafting[-1].drafted_by[-1])
-    if verify_s is None or step_s is None:
+    if not curve or step_s is None:
         return None
-    return sum(alpha_hat**i for i in range(gamma + 1)) * plain_s / (gamma * step_s + verify_s)
+    return sum(alpha_hat**i for i in range(gamma + 1)) * plain_s / (gamma * step_s + curve[gamma])
 
 
 def _plain_s(rounds: list[Round], cost: CostTable | None) -> float | None:
     if cost is None or not rounds or not cost.has_plain(rounds[-1].n_past):
         return None
-    return cost.verify_s(rounds[-1].n_past, 1)
+    return cost.verify_s(rounds[-1].n_past, 1)[0]
 
 
 def _histogram(rounds: list[Round]) -> list[int]:
