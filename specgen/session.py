@@ -229,9 +229,11 @@ class Session:
 
     def _decide(self, *, has_draft: bool) -> Speculation:
         wanted = set(self.params.draft_types) - ({DraftType.MODEL} if self.draft is None else set())
-        reason = "γ is 0" if self.params.gamma == 0 else "nothing may draft"
+        if self.params.gamma == 0:
+            reason = "γ is 0"
+        else:
+            reason = "nothing may draft" if has_draft or not self.params.draft_types else "there is no draft"
         if self.params.requires_draft and self.draft is None:
-            reason = "there is no draft" if not has_draft else reason
             raise ConfigError(
                 f"a draft is required, but {reason}", "give --draft FILE or a pair, and --gamma 1 or more"
             )

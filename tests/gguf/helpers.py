@@ -15,7 +15,7 @@ from specgen.llama.context import ContextParams, LlamaBackend
 from specgen.llama.model import LlamaModel
 from specgen.llama.vocabulary import LlamaVocabulary
 from specgen.session import Decoding, Session, SessionParams
-from specgen.types import AcceptRule, FloatArray, Request, SamplingParams
+from specgen.types import AcceptRule, DraftType, FloatArray, Request, SamplingParams
 from tests.tiny_gguf import FIRST_BYTE
 
 PROMPT = "Once upon a time, "
@@ -69,7 +69,9 @@ def assert_close(actual: FloatArray, expected: FloatArray, kv_type: str = "f32")
     np.testing.assert_allclose(actual, expected, rtol=0, atol=ROUNDING[kv_type])
 
 
-def open_session(target: Path, draft: Path | None, gamma: int = 4, **params: object) -> Session:
+def open_session(target: Path, draft: Path | None, gamma: int | None = 4, **params: object) -> Session:
+    """Without a draft, and unless `draft_types` says otherwise, plain decoding."""
+    params.setdefault("draft_types", (DraftType.MODEL,))
     return Session(target, draft, SessionParams(0, 0, gamma=gamma, **params))  # type: ignore[arg-type]
 
 
@@ -105,9 +107,15 @@ def answer(
     return run(*ask(session, prompt, max_tokens, **question))  # type: ignore[arg-type]
 
 
-def answer_of(target: Path, draft: Path | None, gamma: int = 4, **question: object) -> Metrics:
+def answer_of(
+    target: Path,
+    draft: Path | None,
+    gamma: int | None = 4,
+    draft_types: tuple[DraftType, ...] = (DraftType.MODEL,),
+    **question: object,
+) -> Metrics:
     """The answer of a fresh session."""
-    with open_session(target, draft, gamma) as session:
+    with open_session(target, draft, gamma, draft_types=draft_types) as session:
         return answer(session, **question)  # type: ignore[arg-type]
 
 

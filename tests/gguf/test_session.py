@@ -19,7 +19,7 @@ from specgen.errors import (
 from specgen.llama.model import LoadCancelledError
 from specgen.pairs.compatibility import MAX_PADDING
 from specgen.session import Decoding, Session, SessionParams
-from specgen.types import AcceptRule, FinishReason
+from specgen.types import AcceptRule, DraftType, FinishReason
 from tests import tiny_gguf
 from tests.conftest import DRAFT_NOISE, QUIETER
 from tests.gguf.helpers import answer, answer_of, ask, open_session, run, some_tokens, steady_question
@@ -32,6 +32,14 @@ PAIRS = {
     "snapshots": ("lfm2", "lfm2_draft"),
 }
 EVERY_PAIR = pytest.mark.parametrize("kind", PAIRS)
+CHAINS = [
+    (DraftType.LOOKUP,),
+    (DraftType.SUFFIX,),
+    (DraftType.LOOKUP, DraftType.MODEL),
+    (DraftType.SUFFIX, DraftType.MODEL),
+    tuple(DraftType),
+]
+EVERY_CHAIN = pytest.mark.parametrize("chain", CHAINS, ids="+".join)
 SETTINGS = {
     "repeat penalty": {"repeat_penalty": 1.3},
     "presence and frequency": {"presence_penalty": 0.8, "frequency_penalty": 0.4, "repeat_last_n": -1},
@@ -98,6 +106,25 @@ def test_greedy_text_with_settings_is_the_same_for_every_draft_length(pair, stea
     metrics = answer_of(*pair, gamma, **question)
     assert_same(metrics, expected)
     assert check_counts(metrics).n_accepted
+
+
+@EVERY_PAIR
+@EVERY_CHAIN
+@pytest.mark.parametrize("gamma", [None, 1, 8])
+@pytest.mark.parametrize("setting", [{}, SETTINGS["repeat penalty"], SETTINGS["DRY"]], ids=["plain", "penalty", "DRY"])
+def test_greedy_text_is_the_same_whatever_drafts(pair, steady, kind, chain, gamma, setting):
+    question, expected = steady(kind, **setting)
+    metrics = answer_of(*pair, gamma, chain, **question)
+    assert_same(metrics, expected)
+    check_counts(metrics)
+
+
+@EVERY_PAIR
+@EVERY_CHAIN
+@pytest.mark.parametrize("gamma", [None, 1, 8])
+def test_a_seed_means_one_text_whatever_drafts(pair, steady, kind, chain, gamma):
+    question, expected = steady(kind, temperature=0.8, seed=7)
+    assert_same(answer_of(*pair, gamma, chain, accept=AcceptRule.MATCH, **question), expected)
 
 
 @EVERY_PAIR
@@ -344,7 +371,7 @@ def test_a_memory_that_cannot_take_back_means_plain_decoding_and_says_so(tiny_mo
 def test_a_session_says_what_it_drafts_with(paths):
     with open_session(*paths("full"), gamma=3) as session:
         assert session.speculation.is_on
-        assert session.speculation.reason == "draft model, γ = 3"
+        assert session.speculation.reason == "model, γ = 3"
         assert session.speculation.drafters == ("model",)
         assert session.load_s > 0
         assert session.n_ctx == 0
