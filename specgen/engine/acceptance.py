@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import Any
 
 _PRIOR_SLOPE, _PRIOR_LEVEL = 0.8, 0.8
-_PRIOR_VARIANCE = (0.1, 0.6)
-_DRIFT = (2e-5, 4e-3)
+_PRIOR_VARIANCE = (0.1, 0.4)
+_DRIFT = (2e-5, 5e-3)
 """Variance that slope and level gain with every tested token."""
 _NEW_TEXT = 0.05
 """Variance that the level gains from one answer to the next."""

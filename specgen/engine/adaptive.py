@@ -13,7 +13,6 @@ Sources: see `horizon`; the pauses are a back-off as in bandits with switching c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from specgen.engine.horizon import Horizon, best_fixed
@@ -42,16 +41,19 @@ _USUAL_ANSWER = 256
 """Tokens of an answer whose end is not known: token limits are seldom reached."""
 _OPTIMISM = 1.0
 """Standard deviations by which acceptance may be better than it seems: what is not known well is worth finding out."""
-_LEANING = 20.0
-_EAGER = 0.0
-_MEMORY = 0.97
+_MEMORY = 0.98
 """Per round: how much of what was earned before still counts."""
+_LEANING = 40.0
+"""Tokens at the rate of plain decoding that the rate earned so far starts from."""
 _JUDGED_AFTER = 40.0
 """Plain steps' worth of drafting before it is judged by what it earned."""
 _FAILING = 0.97
+_PAYING = 1.05
+"""Of the speed of plain decoding: drafting stops below the first, and above the second its failures are forgotten."""
 _CLEARLY = 3.0
+"""A speed-up that no guess of the plain step can explain."""
 _PLAIN_DEBT = 20.0
-"""Plain steps' worth of gain after which a first plain step is taken, only to measure it."""
+"""Plain steps' worth of gain after which even then a plain step is taken, to measure it."""
 
 
 class AdaptivePolicy:
@@ -74,7 +76,7 @@ class AdaptivePolicy:
         self._patience = 1
         self._saved_s = 0.0
         self._reason = ""
-        self._owes_look = asked is not None and knowledge.n_unasked >= _ANSWERS_UNASKED
+        self._is_look_due = knowledge.n_unasked >= _ANSWERS_UNASKED
         knowledge.n_unasked += asked is not None
         for acceptance in knowledge.acceptance.values():
             acceptance.begin()
@@ -172,7 +174,7 @@ class AdaptivePolicy:
         ask_limit = 0
         if self._asked is not None:
             step_s = self._knowledge.cost.step_s(self._asked) or 0.0
-            outlook = self._knowledge.of(self._asked).outlook(_EAGER)
+            outlook = self._knowledge.of(self._asked).outlook()
             ask_limit = min(self._outlook.ask_limit, self._max_gamma)
             if self._pause <= 0 and step_s:
                 typical = sum(outlook) / len(outlook)
@@ -210,7 +212,7 @@ class AdaptivePolicy:
         if n_offered:
             return 0
         if self._knowledge.of(self._asked).n_tested < _NEW:
-            return limit
+            return 1
         return self._look()
 
     def _must_measure_plain(self) -> bool:
@@ -233,14 +235,16 @@ class AdaptivePolicy:
         """Asking does not pay as things are: rest, or ask for one token to see whether they have changed."""
         assert self._horizon is not None
         self._reason = self._why_not()
+        if self._is_look_due:
+            self._is_look_due = False
+            self._is_look = True
+            return 1
         if self._is_hopeless():
             self._pause = _MAX_PAUSE
-            return 0
-        if not self._owes_look and not self._has_rested():
-            return self._rest()
-        self._owes_look = False
-        self._is_look = True
-        return 1
+        else:
+            self._rest()
+            self._is_look_due = True
+        return 0
 
     def _why_not(self) -> str:
         """The best that the draft model could do, in numbers."""
@@ -251,17 +255,13 @@ class AdaptivePolicy:
             f"a draft token costs {step_s / plain_s:.2f} plain steps, verifying one {self._verify_s[1] / plain_s:.2f}"
         )
 
-    def _has_rested(self) -> bool:
-        """Whether the pause before a look is behind us."""
-        return self._patience > 1
-
     def _is_hopeless(self) -> bool:
         """Whether no length would pay even if the acceptance were half way to certain."""
         assert self._horizon is not None
         hopeful = (1.0 + self._horizon.typical) / 2
         return best_fixed(self._verify_s, self._horizon.step_s, hopeful)[1] == 0
 
-    def _rest(self) -> int:
+    def _rest(self) -> None:
         """Leave the draft model alone for so long that looking again costs a small share of the time.
 
         A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the
@@ -272,7 +272,6 @@ class AdaptivePolicy:
         pause = max(_FIRST_PAUSE, self._horizon.step_s / spare_s) if spare_s > 0 else _FOREVER
         self._pause = int(min(_FOREVER, max(pause, min(_MAX_PAUSE, pause * self._patience))))
         self._patience = min(2 * self._patience, _MAX_PATIENCE)
-        return 0
 
     def _catch_up_s(self) -> float:
         """Seconds per token that the draft takes in before it drafts."""
@@ -283,13 +282,11 @@ class AdaptivePolicy:
         return self._horizon.step_s * max(0.0, wide / narrow - 1) / len(self._verify_s)
 
     def _after_look(self, has_matched: bool) -> None:
-        """A surprise deserves a second look at once; anything else a rest, unless the drafter is new."""
-        assert self._asked is not None
+        """A surprise deserves a second look at once."""
         assert self._horizon is not None
         if has_matched and self._horizon.typical < _SURPRISE:
-            self._patience = 2
-        else:
-            self._rest()
+            self._is_look_due = True
+            self._patience = 1
 
     def _judge(self, plain_s: float) -> None:
         """Stop drafting where it earned less than plain decoding does."""
@@ -301,7 +298,7 @@ class AdaptivePolicy:
             self._stop = _FIRST_PAUSE * self._patience
             self._rest()
             self._drafting = _Earnings()
-        elif gain > 1.05:
+        elif gain > _PAYING:
             self._patience = 1
 
     # After the round.
@@ -311,13 +308,18 @@ class AdaptivePolicy:
         cost.add_verify(round_.n_past, round_.n_drafted + 1, round_.target_s)
         if self._asked is None:
             return
-        n_asked = Counter(proposal.source for proposal in self._made)[self._asked]
+        n_asked = sum(proposal.source == self._asked for proposal in self._made)
         seconds = dict(round_.draft_s_by).get(self._asked, 0.0)
-        if n_asked and seconds:
-            self._knowledge.n_unasked = 0
-            cost.add_step(self._asked, seconds / n_asked)
-        if n_asked and round_.draft_prefill_s:
-            cost.add_catch_up(round_.draft_prefill_s / max(1, self._outlook.n_behind))
+        if not n_asked or not seconds:
+            return
+        self._knowledge.n_unasked = 0
+        n_behind = self._outlook.n_behind - 1 + len(self._made) - n_asked
+        if round_.draft_prefill_s:
+            cost.add_catch_up(round_.draft_prefill_s / max(1, n_behind))
+        step_s, known_s = seconds / n_asked, cost.step_s(self._asked)
+        has_caught_up = n_behind > 1 and not round_.draft_prefill_s  # in its first pass, which took longer than a step
+        if not has_caught_up or known_s is None or step_s < known_s:
+            cost.add_step(self._asked, step_s)
 
     def _learn_acceptance(self, source: str, sent: Sequence[Proposal], n_accepted: int) -> None:
         """Hand one drafter its part of the draft: its tokens up to the first rejection."""

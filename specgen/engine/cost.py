@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specgen.engine.curve import FIRST_SAMPLES, Curve, Estimate
+from specgen.engine.curve import FIRST_SAMPLES, MUCH_FASTER, Curve, Estimate
 
 BAND_EDGES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 """Cache lengths at which a new band of costs begins; attention grows with the cache."""
@@ -43,7 +43,13 @@ class CostTable:
     scale: float = 1.0
 
     def add_verify(self, n_past: int, n_rows: int, seconds: float) -> None:
-        """Learn from one pass of the target."""
+        """Learn from one pass of the target.
+
+        Where plain steps are much faster than what is known, all that is known was measured beside another program.
+        """
+        curve = self.verify.get(band_of(n_past), Curve())
+        if n_rows == 1 and 1 in curve.widths and seconds < MUCH_FASTER * self.scale * curve.widths[1].value:
+            self.scale = seconds / curve.widths[1].value
         slowness = self.verify.setdefault(band_of(n_past), Curve()).add(n_rows, seconds / self.scale)
         self.scale *= 1 + _FAST * (slowness - 1)
 

@@ -225,3 +225,37 @@ def test_tokens_after_a_rejection_teach_nothing():
     acceptance = Acceptance()
     acceptance.observe([0.9, 0.9, 0.2, 0.2], 1)
     assert acceptance.n_tested == 2
+
+
+def test_costs_that_were_learned_beside_another_program_are_mended_by_a_few_plain_steps():
+    spoilt = CostTable()
+    for _ in range(4):
+        for n in (1, 2, 5):
+            spoilt.add_verify(10, n, 10 * (1.0 + 0.1 * n))
+        spoilt.add_step("model", 10 * 0.2)
+    table = CostTable.from_data(json.loads(json.dumps(spoilt.as_data())))
+    for _ in range(2):
+        table.add_verify(10, 1, 1.1)
+    assert table.verify_s(10, 5) == pytest.approx([1.1, 1.2, 1.3 * 0.85, 1.4 * 0.85, 1.5], rel=0.2)
+    assert table.step_s("model") == pytest.approx(0.2, rel=0.2)
+
+
+def test_a_draft_that_was_found_too_dear_is_looked_at_again_after_some_answers():
+    knowledge = Knowledge()
+    dear_settings = {"agreement": always, "target_cost_s": gpu, "draft_cost_s": lambda n: 1.2 * n}
+    adaptive_world(knowledge, **dear_settings).run(60)
+    now_cheap = {"agreement": always, "target_cost_s": gpu, "draft_cost_s": cheap}
+    drafted = [adaptive_world(knowledge, **now_cheap).run(60).stats().n_drafted for _ in range(10)]
+    assert drafted[0] == 0
+    assert drafted[-1] > 30
+
+
+def test_it_says_why_it_does_not_draft():
+    world = adaptive_world(agreement=never, target_cost_s=gpu, draft_cost_s=dear)
+    world.run(60)
+    reason = world.engine.policy.reason
+    assert "no draft length pays" in reason
+    assert "a draft token costs 0.90 plain steps" in reason
+    world = adaptive_world(agreement=always, target_cost_s=gpu, draft_cost_s=cheap)
+    world.run(60)
+    assert world.engine.policy.reason == ""
