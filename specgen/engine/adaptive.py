@@ -37,6 +37,9 @@ _FOREVER = 1 << 30
 _ANSWERS_UNASKED = 8
 """After so many answers without asking, one begins with a look: costs may have been learned beside another program."""
 _SURPRISE = 0.35
+"""A match is one where fewer are expected."""
+_AT_BEST = 0.95
+"""Acceptance that a text could bring; where not even that would pay, nothing is looked at."""
 _USUAL_ANSWER = 256
 """Tokens of an answer whose end is not known: token limits are seldom reached."""
 _OPTIMISM = 1.0
@@ -256,18 +259,20 @@ class AdaptivePolicy:
         )
 
     def _is_hopeless(self) -> bool:
-        """Whether no length would pay even if the acceptance were half way to certain."""
+        """Whether no length would pay even if the draft were nearly always right."""
         assert self._horizon is not None
-        hopeful = (1.0 + self._horizon.typical) / 2
-        return best_fixed(self._verify_s, self._horizon.step_s, hopeful)[1] == 0
+        return best_fixed(self._verify_s, self._horizon.step_s, _AT_BEST)[1] == 0
 
     def _rest(self) -> None:
         """Leave the draft model alone for so long that looking again costs a small share of the time.
 
         A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the
-        share, nothing is looked at again in this answer.
+        share, nothing is looked at again in this answer. Before it was measured, one early look measures it.
         """
         assert self._horizon is not None
+        if self._knowledge.cost.catch_up_s is None:
+            self._pause = _FIRST_PAUSE
+            return
         spare_s = _LOOK_SHARE * self._verify_s[0] - self._catch_up_s()
         pause = max(_FIRST_PAUSE, self._horizon.step_s / spare_s) if spare_s > 0 else _FOREVER
         self._pause = int(min(_FOREVER, max(pause, min(_MAX_PAUSE, pause * self._patience))))

@@ -31,7 +31,7 @@ def cheap(n: int) -> float:
 
 
 def dear(n: int) -> float:
-    return 0.9 * n
+    return 0.7 + 0.2 * n
 
 
 @pytest.mark.parametrize("agreement", [always, never, at_random])
@@ -54,7 +54,7 @@ def test_a_good_draft_on_a_flat_curve_gets_long_drafts():
 def test_a_draft_that_is_never_right_costs_next_to_nothing(cost, draft_cost):
     world = adaptive_world(agreement=never, target_cost_s=cost, draft_cost_s=draft_cost)
     metrics = world.run(400)
-    assert metrics.stats().decode_s < 400 / 0.96
+    assert metrics.stats().decode_s < 400 / 0.95
     assert sum(r.n_drafted > 0 for r in metrics.rounds) < 40
 
 
