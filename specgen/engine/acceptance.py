@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 _PRIOR_SLOPE, _PRIOR_LEVEL = 0.8, 0.8
+_DOUBTFUL_SLOPE, _DOUBTFUL_LEVEL = 0.9, -0.7
 _PRIOR_VARIANCE = (0.1, 0.4)
 _DRIFT = (2e-5, 5e-3)
 """Variance that slope and level gain with every tested token."""
@@ -51,6 +52,11 @@ class Acceptance:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_N_RECENT))
     n_tested: int = 0
     _surprise: float = 0.0
+
+    @classmethod
+    def doubtful(cls) -> Acceptance:
+        """Of a drafter that knows what followed in some text, which is less often what the target says next."""
+        return cls(_DOUBTFUL_SLOPE, _DOUBTFUL_LEVEL)
 
     def predict(self, confidence: float) -> float:
         """Probability that a token of this confidence is accepted, given that those before it were."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specgen.engine.acceptance import Acceptance
 from specgen.engine.horizon import Horizon, best_fixed
 from specgen.engine.knowledge import Knowledge
 from specgen.engine.policy import Outlook, Plan
@@ -105,10 +106,10 @@ class AdaptivePolicy:
         if not self._verify_s:
             return self._first_plan()
         self._horizon = self._make_horizon()
-        n_offered = self._best_offer()
         if self._stop > 0:
-            n_offered = 0
-        n_asked = self._ask_up_to(n_offered) if self._stop <= 0 else 0
+            return Plan()
+        n_offered = self._best_offer()
+        n_asked = self._ask_up_to(n_offered)
         self._made = outlook.offered[:n_offered]
         if not n_asked:
             self._spare = next(iter(outlook.offered[n_offered:]), None)
@@ -118,7 +119,7 @@ class AdaptivePolicy:
         """Draft on while one more token promises more than its time, else send the prefix that is worth most."""
         self._made = draft
         n = len(draft)
-        acceptance = self._knowledge.of(draft[-1].source)
+        acceptance = self._acceptance_of(draft[-1].source)
         self._survival *= acceptance.predict(draft[-1].confidence)
         self._expected += self._survival
         if self._horizon is None:  # nothing is known: see what the draft believes of itself, and verify all
@@ -140,7 +141,12 @@ class AdaptivePolicy:
         for source in dict.fromkeys(proposal.source for proposal in made[:n_sent]):
             self._learn_acceptance(source, made[:n_sent], round_.n_accepted)
         if round_.would_have_matched is not None and spare is not None:
-            self._knowledge.of(spare.source).observe([spare.confidence], int(round_.would_have_matched))
+            self._acceptance_of(spare.source).observe([spare.confidence], int(round_.would_have_matched))
+        if round_.n_accepted and self._outlook.offered[:1] and made[0].source == self._asked:
+            passed_over = self._outlook.offered[0]
+            self._acceptance_of(passed_over.source).observe(
+                [passed_over.confidence], int(passed_over.token == made[0].token)
+            )
 
         spent_s = round_.target_s + round_.draft_s
         self._earned.add(round_.n_tokens, spent_s)
@@ -177,26 +183,32 @@ class AdaptivePolicy:
         ask_limit = 0
         if self._asked is not None:
             step_s = self._knowledge.cost.step_s(self._asked) or 0.0
-            outlook = self._knowledge.of(self._asked).outlook()
-            ask_limit = min(self._outlook.ask_limit, self._max_gamma)
+            outlook = self._acceptance_of(self._asked).outlook()
             if self._pause <= 0 and step_s:
+                ask_limit = min(self._outlook.ask_limit, self._max_gamma)
                 typical = sum(outlook) / len(outlook)
                 rates.append(best_fixed(self._verify_s[: ask_limit + 1], step_s, typical)[0])
         return Horizon(self._verify_s, step_s, outlook, max(rates), ask_limit)
 
     def _best_offer(self) -> int:
-        """How many of the offered tokens are worth most; remembers what they are expected to yield."""
-        assert self._horizon is not None
+        """How many of the offered tokens are worth most; remembers what they are expected to yield.
+
+        Where the draft model is at work, they must be worth more than what it would make of this round.
+        """
+        horizon = self._horizon
+        assert horizon is not None
+        self._best = horizon.worth(1.0, 0), 0
+        best = max(self._best[0] + _LEAST_GAIN, horizon.asking(0, 1.0, 1.0, self._best[0]))
         survival = expected = 1.0
-        best, chosen = (self._horizon.worth(1.0, 0), 0), (1.0, 1.0)
         for n, proposal in enumerate(self._outlook.offered[: len(self._verify_s) - 1], start=1):
-            survival *= self._knowledge.of(proposal.source).predict(proposal.confidence)
+            survival *= self._acceptance_of(proposal.source).predict(proposal.confidence)
             expected += survival
-            if self._horizon.worth(expected, n) > best[0] + _LEAST_GAIN:
-                best, chosen = (self._horizon.worth(expected, n), n), (expected, survival)
-        self._best = best
-        self._expected, self._survival = chosen
-        return best[1]
+            worth = horizon.worth(expected, n)
+            value = max(worth, horizon.asking(n, expected, survival, worth))
+            if value > best:
+                best, self._best = value, (worth, n)
+                self._expected, self._survival = expected, survival
+        return self._best[1]
 
     def _ask_up_to(self, n_offered: int) -> int:
         """The longest draft for which the draft model may be asked after the offered tokens; 0 leaves it alone."""
@@ -207,14 +219,14 @@ class AdaptivePolicy:
             return min(limit, n_offered + _TRIAL_LENGTH)
         if self._must_measure_plain():
             return 0
-        hopeful = self._knowledge.of(self._asked).outlook(_OPTIMISM)
+        hopeful = self._acceptance_of(self._asked).outlook(_OPTIMISM)
         against_plain = Horizon(self._verify_s, horizon.step_s, hopeful, 1 / self._verify_s[0], limit)
         gain = against_plain.gain(n_offered, self._expected, self._survival)
         if gain > _LEAST_GAIN * (n_offered == 0) and self._is_catching_up_worth_it():
             return limit
         if n_offered:
             return 0
-        if self._knowledge.of(self._asked).n_tested < _NEW:
+        if self._acceptance_of(self._asked).n_tested < _NEW:
             return 1
         return self._look()
 
@@ -326,12 +338,17 @@ class AdaptivePolicy:
         if not has_caught_up or known_s is None or step_s < known_s:
             cost.add_step(self._asked, step_s)
 
+    def _acceptance_of(self, source: str) -> Acceptance:
+        """What is known of a drafter; a new one is taken at its word if it is a model, and doubted if it looks up."""
+        make = Acceptance if source == self._asked else Acceptance.doubtful
+        return self._knowledge.acceptance.setdefault(source, make())
+
     def _learn_acceptance(self, source: str, sent: Sequence[Proposal], n_accepted: int) -> None:
         """Hand one drafter its part of the draft: its tokens up to the first rejection."""
         tested = sent[: n_accepted + 1]
         confidences = [proposal.confidence for proposal in tested if proposal.source == source]
         n_own = sum(proposal.source == source for proposal in sent[:n_accepted])
-        self._knowledge.of(source).observe(confidences, n_own)
+        self._acceptance_of(source).observe(confidences, n_own)
 
 
 class _Earnings:

@@ -24,10 +24,6 @@ class Knowledge:
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
     n_unasked: int = 0
 
-    def of(self, drafter: str) -> Acceptance:
-        """The acceptance of a drafter, new where nothing is known."""
-        return self.acceptance.setdefault(drafter, Acceptance())
-
     def as_data(self) -> dict[str, Any]:
         """Plain data that `from_data` reads."""
         return {

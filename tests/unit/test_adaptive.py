@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from specgen.drafting.chain import Chain
 from specgen.engine.acceptance import Acceptance
 from specgen.engine.adaptive import AdaptivePolicy
 from specgen.engine.cost import CostTable, band_of
+from specgen.engine.fake import ScriptedDrafter
 from specgen.engine.knowledge import Knowledge
 from tests.unit.helpers import World, always, at_random, check_counts, never, true_text
 
@@ -259,3 +261,40 @@ def test_it_says_why_it_does_not_draft():
     world = adaptive_world(agreement=always, target_cost_s=gpu, draft_cost_s=cheap)
     world.run(60)
     assert world.engine.policy.reason == ""
+
+
+def offering_world(offers, **settings) -> World:
+    """A world whose policy chooses between a free drafter and, where there is one, the draft model."""
+    world = World(**settings)
+    free = ScriptedDrafter(offers, "free", is_free=True)
+    model = world.engine.drafter
+    world.engine.drafter = Chain([free, model]) if model else free
+    world.engine.policy = AdaptivePolicy(Knowledge(), "model" if model else None)
+    return world
+
+
+@pytest.mark.parametrize("cost", [gpu, compute_bound])
+@pytest.mark.parametrize("agreement", [None, always, never, at_random])
+def test_offers_that_are_never_right_cost_next_to_nothing(cost, agreement):
+    settings = {"agreement": agreement, "target_cost_s": cost, "draft_cost_s": cheap}
+    without = adaptive_world(**settings).run(400).stats().decode_s if agreement else 400.0
+    metrics = offering_world(never, **settings).run(400)
+    assert metrics.token_ids == true_text(400)
+    assert metrics.stats().decode_s < without / 0.95
+
+
+def test_offers_that_are_always_right_make_drafts_as_long_as_they_pay():
+    metrics = offering_world(always, agreement=None, target_cost_s=gpu).run(300)
+    assert metrics.stats().decode_s < 300 / 8
+
+
+def test_a_good_offer_spares_asking_the_model():
+    metrics = offering_world(always, agreement=always, target_cost_s=gpu, draft_cost_s=lambda n: 0.3 * n).run(300)
+    drafted = metrics.stats().by_drafter
+    assert drafted["free"].n_drafted > 5 * drafted["model"].n_drafted
+
+
+def test_a_good_model_is_asked_in_place_of_bad_offers():
+    metrics = offering_world(never, agreement=always, target_cost_s=gpu, draft_cost_s=cheap).run(300)
+    drafted = metrics.stats().by_drafter
+    assert drafted["model"].n_drafted > 5 * drafted["free"].n_drafted

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from specgen.engine.acceptance import Acceptance
 from specgen.engine.knowledge import Knowledge
 from specgen.pairs.learned import recall, remember
 
@@ -18,7 +19,8 @@ def learned() -> Knowledge:
     knowledge = Knowledge()
     knowledge.cost.add_verify(10, 1, 0.5)
     knowledge.cost.add_step("model", 0.1)
-    knowledge.of("model").observe([0.9, 0.8], 1)
+    knowledge.acceptance["model"] = Acceptance()
+    knowledge.acceptance["model"].observe([0.9, 0.8], 1)
     return knowledge
 
 
