@@ -14,8 +14,9 @@ import numpy as np
 
 from specgen.engine.sampling import GreedySampler, Sampler
 from specgen.llama import library
+from specgen.llama.preselection import MovableIds, preselect
 from specgen.llama.vocabulary import LlamaVocabulary
-from specgen.types import Distribution, FloatArray, SamplingParams, point_mass
+from specgen.types import Distribution, FloatArray, IntArray, SamplingParams, point_mass
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
 _DRY_BREAKERS = ("\n", ":", '"', "*")
@@ -48,9 +49,9 @@ class ChainSampler:
     ) -> None:
         self._lib = library.load()
         self._banned = np.array(sorted(banned), dtype=np.int32)
-        self._blank = np.zeros(vocabulary.n_tokens, dtype=_CANDIDATE)
-        self._blank["id"] = np.arange(vocabulary.n_tokens)
-        self._candidates = self._blank.copy()
+        self._all_ids: IntArray = np.arange(vocabulary.n_tokens, dtype=np.int32)
+        self._n_kept = _n_kept(params)
+        self._movable = MovableIds(params, n_ctx_train, vocabulary.n_tokens)
         self._has_state = params.has_penalties
         self.is_greedy = params.is_greedy
         self._handle: Any = _make_chain(self._lib, vocabulary, params, n_ctx_train)
@@ -58,41 +59,51 @@ class ChainSampler:
     def reset(self, prompt: Sequence[int]) -> None:
         """Start a new stream; penalties see the prompt."""
         self._lib.llama_sampler_reset(self._handle)
+        self._movable.reset()
         if self._has_state:
             for token in prompt:
                 self.accept(token)
 
     def distribution(self, logits: FloatArray) -> Distribution:
-        """What the chain leaves of a row of logits, most probable first where the chain sorts."""
+        """What the chain leaves of a row of logits, most probable first where the chain sorts.
+
+        Of equal logits at the end of what top-k keeps, llama.cpp keeps any.
+        """
         if self._banned.size:
             logits[self._banned] = -np.inf
-        np.copyto(self._candidates, self._blank)
-        self._candidates["logit"] = logits
+        if not self._n_kept:
+            return self._process(self._all_ids, logits)
+        ids, _ = preselect(logits, self._n_kept, self._movable.ids)
+        return self._process(ids, logits[ids])
+
+    def _process(self, ids: IntArray, logits: FloatArray) -> Distribution:
+        """The chain over some candidates.
+
+        Args:
+            ids: (n,) int32 in rising order.
+            logits: (n,) float32, theirs.
+        """
+        candidates = np.zeros(ids.size, dtype=_CANDIDATE)
+        candidates["id"] = ids
+        candidates["logit"] = logits
         array = self._lib.llama_token_data_array(
-            data=self._candidates.ctypes.data_as(ctypes.POINTER(self._lib.llama_token_data)),
-            size=self._candidates.size,
+            data=candidates.ctypes.data_as(ctypes.POINTER(self._lib.llama_token_data)),
+            size=candidates.size,
             selected=-1,
             sorted=False,
         )
         self._lib.llama_sampler_apply(self._handle, ctypes.byref(array))
-        kept = self._read(array)
+        kept = _read(array, candidates)
         if self.is_greedy:
             return point_mass(int(kept["id"][kept["logit"].argmax()]))
         kept_logits = kept["logit"].astype(np.float64)
         weights = np.exp(kept_logits - kept_logits.max())
         return Distribution(kept["id"].copy(), weights / weights.sum())
 
-    def _read(self, array: Any) -> np.ndarray:
-        """The candidates that are left; a sampler may have moved them to memory of its own."""
-        address = ctypes.cast(array.data, ctypes.c_void_p).value
-        if address == self._candidates.ctypes.data:
-            return self._candidates[: array.size]
-        buffer = (ctypes.c_byte * (array.size * _CANDIDATE.itemsize)).from_address(address or 0)
-        return np.frombuffer(buffer, dtype=_CANDIDATE)
-
     def accept(self, token: int) -> None:
         """`token` was generated."""
         self._lib.llama_sampler_accept(self._handle, token)
+        self._movable.accept(token)
 
     def fork(self) -> Sampler:
         """A copy with its own penalties; itself where nothing depends on earlier tokens."""
@@ -101,12 +112,33 @@ class ChainSampler:
         copy = ChainSampler.__new__(ChainSampler)
         copy.__dict__.update(self.__dict__)
         copy._handle = self._lib.llama_sampler_clone(self._handle)
+        copy._movable = self._movable.fork()
         return copy
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
         if handle:
             self._lib.llama_sampler_free(handle)
+
+
+def _n_kept(params: SamplingParams) -> int:
+    """The candidates that the first cut of the chain keeps; 0 where no small number of them can be told beforehand.
+
+    Without a top-k the later cuts weigh the whole vocabulary. DRY may lower any token of a context of thousands, and
+    looks for them itself.
+    """
+    if params.dry_multiplier > 0:
+        return 0
+    return 1 if params.is_greedy else params.top_k
+
+
+def _read(array: Any, candidates: np.ndarray) -> np.ndarray:
+    """The candidates that a chain left; a sampler may have moved them to memory of its own."""
+    address = ctypes.cast(array.data, ctypes.c_void_p).value
+    if address == candidates.ctypes.data:
+        return candidates[: array.size]
+    buffer = (ctypes.c_byte * (array.size * _CANDIDATE.itemsize)).from_address(address or 0)
+    return np.frombuffer(buffer, dtype=_CANDIDATE)
 
 
 def _make_chain(lib: Any, vocabulary: LlamaVocabulary, params: SamplingParams, n_ctx_train: int) -> Any:
