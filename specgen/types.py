@@ -17,7 +17,7 @@ ProbArray = NDArray[np.float64]
 class FinishReason(StrEnum):
     """Why an answer ended."""
 
-    STOP = "stop"  # an end-of-generation token or a stop string
+    STOP = "stop"  # an end-of-generation token, a stop string, or the end of a grammar
     LENGTH = "length"  # the token limit, or the context is full
     INTERRUPTED = "interrupted"
 
@@ -42,7 +42,7 @@ class SamplingParams:
     """llama.cpp's sampling settings under llama.cpp's names, with its defaults except temperature.
 
     Temperature 0 is greedy: the most probable token after penalties and bias. A value at its neutral element (top_k 0,
-    top_p 1, min_p 0, a penalty of 1 or 0) leaves that sampler out of the chain.
+    top_p 1, min_p 0, a penalty of 1 or 0) leaves that sampler out of the chain. A grammar is GBNF text; empty is none.
     """
 
     temperature: float = 0.0
@@ -61,6 +61,7 @@ class SamplingParams:
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     logit_bias: tuple[tuple[int, float], ...] = ()
+    grammar: str = ""
     seed: int = 0
 
     @property

@@ -81,13 +81,15 @@ class ModelDrafter:
             sampler.accept(token)
 
         self._is_lost = self._is_lost or max(history[self._backend.n_past :]) >= self._backend.n_vocab
-        if self._is_lost or max(drafted, default=0) >= self._backend.n_vocab:
+        if self._is_lost or max(drafted, default=0) >= self._backend.n_vocab or sampler.is_finished():
             return
         logits = self._catch_up([*history, *drafted] if drafted else history)
         while logits is not None:
             proposal = self._choose(sampler, logits)
             yield proposal
             sampler.accept(proposal.token)
+            if sampler.is_finished():
+                return
             logits = self._backend.eval([proposal.token], n_rows=1)[0]
 
     def commit(self, n_valid: int) -> None:

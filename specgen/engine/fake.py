@@ -208,6 +208,10 @@ class SoftmaxSampler:
     def accept(self, token: int) -> None:
         """Nothing to remember."""
 
+    def is_finished(self) -> bool:
+        """Never."""
+        return False
+
     def fork(self) -> SoftmaxSampler:
         """Itself: there is no state."""
         return self

@@ -207,6 +207,8 @@ class _Answer:
 
     def first_step(self, logits: FloatArray) -> Step:
         """The token that the prompt's own pass gives."""
+        if self._engine.sampler.is_finished():
+            return self.end(FinishReason.STOP)
         decision = self._decide(logits, None)
         event, text = self._emit(decision, TARGET)
         if self.finish_reason is not None:
@@ -257,7 +259,7 @@ class _Answer:
         self._has_pending = True
         self._engine.sampler.accept(token)
         text = self.text.push(token)
-        if self.text.is_stopped:
+        if self.text.is_stopped or self._engine.sampler.is_finished():
             self.finish_reason = FinishReason.STOP
         elif self.n_wanted == 0:
             self.finish_reason = FinishReason.LENGTH

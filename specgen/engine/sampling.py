@@ -27,11 +27,15 @@ class Sampler(Protocol):
         """The distribution of the next token.
 
         Args:
-            logits: (n_vocab,) float32; may be overwritten.
+            logits: (n_vocab,) float32; may be overwritten. Likely tokens that were found impossible are minus infinity
+                afterwards.
         """
 
     def accept(self, token: int) -> None:
         """`token` was generated: penalties, grammar and the like move on."""
+
+    def is_finished(self) -> bool:
+        """Whether no token can follow, not even by a change of mind: a grammar is at its end."""
 
     def fork(self) -> Sampler:
         """A copy whose `accept` does not touch this one; may be the sampler itself when nothing has state."""
@@ -60,6 +64,10 @@ class GreedySampler:
 
     def accept(self, token: int) -> None:
         """Nothing to remember."""
+
+    def is_finished(self) -> bool:
+        """Never: any token may follow any other."""
+        return False
 
     def fork(self) -> GreedySampler:
         """Itself: there is no state."""

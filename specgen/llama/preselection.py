@@ -11,12 +11,24 @@ import numpy as np
 from specgen.types import FloatArray, IntArray, SamplingParams
 
 _N_GROUPS = 1024
+_ROUNDING = 1e-5
+"""Relative; well above what 32-bit sums in another order differ by."""
+
+
+def n_kept(params: SamplingParams) -> int:
+    """The candidates that the first cut of the chain keeps; 0 where it has no such limit."""
+    return 1 if params.is_greedy else params.top_k
 
 
 class MovableIds:
-    """The ids whose logits penalties and bias may change now: biased ones, and the last tokens."""
+    """The ids whose logits penalties and bias may change now: biased ones, and the last tokens.
+
+    Attributes:
+        is_anything: with DRY, which may lower any token of a context of thousands and looks for them itself.
+    """
 
     def __init__(self, params: SamplingParams, n_ctx_train: int, n_vocab: int) -> None:
+        self.is_anything = params.dry_multiplier > 0
         self._biased = np.array([token for token, _ in params.logit_bias if 0 <= token < n_vocab], dtype=np.int32)
         n_last = params.repeat_last_n if params.repeat_last_n >= 0 else n_ctx_train
         self._last = np.empty(n_last if params.has_penalties else 0, dtype=np.int32)
@@ -25,7 +37,9 @@ class MovableIds:
 
     @property
     def ids(self) -> IntArray:
-        """(n,) int32, in no order, perhaps with repeats."""
+        """(n,) int32, in no order, perhaps with repeats; none where it is anything."""
+        if self.is_anything:
+            return self._last[:0]
         last = self._last[: self._n_seen]
         return np.concatenate([self._biased, last]) if self._biased.size else last
 
@@ -57,13 +71,14 @@ def floor_of_kth(logits: FloatArray, k: int) -> float:
         k: at least 1.
 
     Returns:
-        At most the k-th largest logit; minus infinity where the row is too short, or `k` too large, for groups to help.
+        At most the k-th largest logit; minus infinity where the row is too short for groups to help.
     """
-    n_deep = logits.size // _N_GROUPS
-    if n_deep < 2 or 4 * k > _N_GROUPS:  # with fuller groups, many of the best would hide behind each other
+    n_groups = max(_N_GROUPS, 4 * k)  # with fewer, many of the best would hide behind each other
+    n_deep = logits.size // n_groups
+    if n_deep < 2:
         return -np.inf
-    maxima = logits[: n_deep * _N_GROUPS].reshape(n_deep, _N_GROUPS).max(axis=0)
-    return float(np.partition(maxima, _N_GROUPS - k)[_N_GROUPS - k])
+    maxima = logits[: n_deep * n_groups].reshape(n_deep, n_groups).max(axis=0)
+    return float(np.partition(maxima, n_groups - k)[n_groups - k])
 
 
 def preselect(logits: FloatArray, k: int, movable: IntArray) -> tuple[IntArray, float]:
@@ -86,3 +101,37 @@ def preselect(logits: FloatArray, k: int, movable: IntArray) -> tuple[IntArray, 
     ids = np.flatnonzero(logits >= floor) if floor > -np.inf else np.arange(logits.size)
     logits[movable] = kept
     return ids.astype(np.int32), floor
+
+
+def is_settled(values: FloatArray, floor: float, params: SamplingParams, n_vocab: int) -> bool:
+    """Whether the chain's cuts keep the same candidates, whatever lies below the floor.
+
+    Enough for top-k is enough. With less, what is below can only push the ends of top-p's and min-p's cuts: by no more
+    than its greatest possible weight, which is next to nothing where the best candidates are far above the floor.
+
+    Args:
+        values: (n,) float32 logits of candidates, after everything that moves logits.
+        floor: all candidates with logits of at least this are among them.
+        params: the cuts.
+        n_vocab: as many may be below.
+    """
+    if floor == -np.inf or not values.size:
+        return values.size > 0
+    sure = np.sort(values[values >= floor].astype(np.float64))[::-1]
+    n_missing = (n_kept(params) or n_vocab) - sure.size
+    if n_missing <= 0 or not sure.size:
+        return sure.size > 0
+    if params.typical_p < 1:
+        return False
+    least = sure[0] + np.log(params.min_p) - _ROUNDING if params.min_p > 0 else -np.inf
+    n_min_p = int((sure >= least).sum()) if floor < least else n_vocab
+    n_top_p_before = n_top_p_after = n_vocab
+    if params.top_p < 1:
+        sums = np.cumsum(np.exp(sure - sure[0]))
+        most = sums[-1] + n_missing * np.exp(floor - sure[0])
+        n_top_p_before = int(np.searchsorted(sums, params.top_p * sums[-1] * (1 - _ROUNDING))) + 1
+        n_top_p_after = int(np.searchsorted(sums, params.top_p * most * (1 + _ROUNDING))) + 1
+    if n_top_p_after > sure.size:
+        n_top_p_after = n_vocab
+    n_kept_at_most = min(n_min_p, n_top_p_after)
+    return n_kept_at_most <= sure.size and n_kept_at_most == min(n_min_p, n_top_p_before)

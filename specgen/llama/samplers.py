@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 
 from specgen.engine.sampling import GreedySampler, Sampler
+from specgen.errors import SpecgenError
 from specgen.llama import library
-from specgen.llama.preselection import MovableIds, preselect
+from specgen.llama.grammar import Grammar
+from specgen.llama.native import chain_of
+from specgen.llama.preselection import MovableIds, is_settled, n_kept, preselect
 from specgen.llama.vocabulary import LlamaVocabulary
 from specgen.types import Distribution, FloatArray, IntArray, SamplingParams, point_mass
 
-_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data
 _DRY_BREAKERS = ("\n", ":", '"', "*")
+_N_TRIED = 256
+"""Candidates that are looked at first where it cannot be known how many are needed."""
 
 
 def make_sampler(
@@ -32,147 +36,148 @@ def make_sampler(
         params: the settings.
         n_ctx_train: the model's trained context, which bounds how far DRY looks back.
         banned: ids that must not be generated.
+
+    Raises:
+        ConfigError: the grammar is none, or one that llama.cpp cannot follow.
     """
-    if params.is_greedy and not params.has_penalties and not params.logit_bias:
+    if params.is_greedy and not params.has_penalties and not params.logit_bias and not params.grammar:
         return GreedySampler(banned)
     return ChainSampler(vocabulary, params, n_ctx_train, banned)
 
 
 class ChainSampler:
-    """Logit bias, penalties, DRY, top-k, typical-p, top-p, min-p, XTC, temperature: llama.cpp's default order.
+    """Grammar, logit bias, penalties, DRY, top-k, typical-p, top-p, min-p, XTC, temperature: llama.cpp's default order.
 
-    At temperature 0 the chain is bias, penalties and DRY, and the result the most probable token.
+    At temperature 0 the result is the most probable token that the grammar allows, after bias, penalties and DRY.
+
+    The grammar comes before everything else, as with llama.cpp's `grammar_first`: the distribution is that of the
+    allowed tokens. By default llama.cpp's programs draw without it and draw again, grammar first, where the token
+    breaks it, because that saves them a look at the whole vocabulary; greedily both take the same token.
     """
 
     def __init__(
         self, vocabulary: LlamaVocabulary, params: SamplingParams, n_ctx_train: int, banned: Sequence[int] = ()
     ) -> None:
-        self._lib = library.load()
-        self._banned = np.array(sorted(banned), dtype=np.int32)
-        self._all_ids: IntArray = np.arange(vocabulary.n_tokens, dtype=np.int32)
-        self._n_kept = _n_kept(params)
-        self._movable = MovableIds(params, n_ctx_train, vocabulary.n_tokens)
-        self._has_state = params.has_penalties
+        n_vocab = vocabulary.n_tokens
+        self._params = params
+        self._all_ids: IntArray = np.arange(n_vocab, dtype=np.int32)
+        self._grammar = Grammar(vocabulary, params.grammar) if params.grammar else None
+        unwanted = {*banned, *(vocabulary.hidden_ids if self._grammar else ())}  # a grammar speaks of the visible text
+        self._banned: IntArray = np.array(sorted(unwanted), dtype=np.int32)
+        self._movable = MovableIds(params, n_ctx_train, n_vocab)
+        self._adjust = chain_of(_adjusting(vocabulary, params, n_ctx_train))
+        self._cut = chain_of(_cutting(params)) if not params.is_greedy else None
+        n_first = _N_TRIED if self._grammar else n_kept(params) or _N_TRIED
+        self._widths = (n_first, 16 * n_first, n_vocab)
         self.is_greedy = params.is_greedy
-        self._handle: Any = _make_chain(self._lib, vocabulary, params, n_ctx_train)
 
     def reset(self, prompt: Sequence[int]) -> None:
-        """Start a new stream; penalties see the prompt."""
-        self._lib.llama_sampler_reset(self._handle)
-        self._movable.reset()
-        if self._has_state:
+        """Start a new stream; penalties see the prompt, a grammar does not."""
+        for part in (self._adjust, self._cut, self._grammar, self._movable):
+            if part is not None:
+                part.reset()
+        if self._params.has_penalties:
             for token in prompt:
-                self.accept(token)
+                self._remember(token)
 
     def distribution(self, logits: FloatArray) -> Distribution:
         """What the chain leaves of a row of logits, most probable first where the chain sorts.
 
         Of equal logits at the end of what top-k keeps, llama.cpp keeps any.
         """
-        if self._banned.size:
-            logits[self._banned] = -np.inf
-        if not self._n_kept:
-            return self._process(self._all_ids, logits)
-        ids, _ = preselect(logits, self._n_kept, self._movable.ids)
-        return self._process(ids, logits[ids])
+        logits[self._banned] = -np.inf
+        if self._grammar and self.is_greedy and not self._adjust:
+            best = int(logits.argmax())
+            if self._grammar.allows(np.array([best], dtype=np.int32))[0]:
+                return point_mass(best)
+        return self._finish(*self._candidates(logits))
 
-    def _process(self, ids: IntArray, logits: FloatArray) -> Distribution:
-        """The chain over some candidates.
+    def _candidates(self, logits: FloatArray) -> tuple[IntArray, FloatArray]:
+        """As few allowed tokens as decide the rest of the chain, in id order, with bias and penalties applied."""
+        if self._movable.is_anything and self._adjust:
+            _, logits = self._adjust.apply(self._all_ids, logits)
+        for width in self._widths:
+            ids, floor = preselect(logits, width, self._movable.ids)
+            values = logits[ids]
+            if self._adjust and not self._movable.is_anything:
+                _, values = self._adjust.apply(ids, values)
+            if self._grammar:
+                is_allowed = self._grammar.allows(ids)
+                logits[ids[~is_allowed]] = -np.inf
+                ids, values = ids[is_allowed], values[is_allowed]
+            if is_settled(values, floor, self._params, self._all_ids.size):
+                return ids, values
+        raise SpecgenError("no token is left to choose from", "this is a bug in specgen: report it")
 
-        Args:
-            ids: (n,) int32 in rising order.
-            logits: (n,) float32, theirs.
-        """
-        candidates = np.zeros(ids.size, dtype=_CANDIDATE)
-        candidates["id"] = ids
-        candidates["logit"] = logits
-        array = self._lib.llama_token_data_array(
-            data=candidates.ctypes.data_as(ctypes.POINTER(self._lib.llama_token_data)),
-            size=candidates.size,
-            selected=-1,
-            sorted=False,
-        )
-        self._lib.llama_sampler_apply(self._handle, ctypes.byref(array))
-        kept = _read(array, candidates)
-        if self.is_greedy:
-            return point_mass(int(kept["id"][kept["logit"].argmax()]))
-        kept_logits = kept["logit"].astype(np.float64)
-        weights = np.exp(kept_logits - kept_logits.max())
-        return Distribution(kept["id"].copy(), weights / weights.sum())
+    def _finish(self, ids: IntArray, logits: FloatArray) -> Distribution:
+        """The rest of the chain over candidates in id order."""
+        if self._cut is None:
+            return point_mass(int(ids[logits.argmax()]))
+        ids, logits = self._cut.apply(ids, logits)
+        weights = np.exp(logits.astype(np.float64) - logits.max())
+        return Distribution(ids, weights / weights.sum())
 
     def accept(self, token: int) -> None:
         """`token` was generated."""
-        self._lib.llama_sampler_accept(self._handle, token)
+        self._remember(token)
+        if self._grammar:
+            self._grammar.accept(token)
+
+    def _remember(self, token: int) -> None:
+        if self._adjust:
+            self._adjust.accept(token)
         self._movable.accept(token)
 
+    def is_finished(self) -> bool:
+        """Whether the grammar allows no further token."""
+        return self._grammar is not None and not self._grammar.can_continue
+
     def fork(self) -> Sampler:
-        """A copy with its own penalties; itself where nothing depends on earlier tokens."""
-        if not self._has_state:
+        """A copy with its own penalties and grammar; itself where nothing depends on earlier tokens."""
+        if not self._params.has_penalties and not self._grammar:
             return self
         copy = ChainSampler.__new__(ChainSampler)
         copy.__dict__.update(self.__dict__)
-        copy._handle = self._lib.llama_sampler_clone(self._handle)
+        copy._adjust = self._adjust and self._adjust.clone()
+        copy._grammar = self._grammar and self._grammar.fork()
         copy._movable = self._movable.fork()
         return copy
 
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle:
-            self._lib.llama_sampler_free(handle)
 
-
-def _n_kept(params: SamplingParams) -> int:
-    """The candidates that the first cut of the chain keeps; 0 where no small number of them can be told beforehand.
-
-    Without a top-k the later cuts weigh the whole vocabulary. DRY may lower any token of a context of thousands, and
-    looks for them itself.
-    """
-    if params.dry_multiplier > 0:
-        return 0
-    return 1 if params.is_greedy else params.top_k
-
-
-def _read(array: Any, candidates: np.ndarray) -> np.ndarray:
-    """The candidates that a chain left; a sampler may have moved them to memory of its own."""
-    address = ctypes.cast(array.data, ctypes.c_void_p).value
-    if address == candidates.ctypes.data:
-        return candidates[: array.size]
-    buffer = (ctypes.c_byte * (array.size * _CANDIDATE.itemsize)).from_address(address or 0)
-    return np.frombuffer(buffer, dtype=_CANDIDATE)
-
-
-def _make_chain(lib: Any, vocabulary: LlamaVocabulary, params: SamplingParams, n_ctx_train: int) -> Any:
-    """llama.cpp's samplers in the order of its own programs; neutral ones are left out."""
-    chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-
-    def add(sampler: Any) -> None:
-        lib.llama_sampler_chain_add(chain, sampler)
-
+def _adjusting(vocabulary: LlamaVocabulary, params: SamplingParams, n_ctx_train: int) -> list[Any]:
+    """Samplers that move single logits, in the order of llama.cpp's own programs; neutral ones are left out."""
+    lib = library.load()
     n_vocab = vocabulary.n_tokens
+    samplers = []
     if params.logit_bias:
         biases = (lib.llama_logit_bias * len(params.logit_bias))(*params.logit_bias)
-        add(lib.llama_sampler_init_logit_bias(n_vocab, len(biases), biases))
+        samplers.append(lib.llama_sampler_init_logit_bias(n_vocab, len(biases), biases))
     if params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty:
         n_last = params.repeat_last_n if params.repeat_last_n >= 0 else n_ctx_train
         repeat, frequency, presence = params.repeat_penalty, params.frequency_penalty, params.presence_penalty
-        add(lib.llama_sampler_init_penalties(n_vocab, n_last, repeat, frequency, presence))
+        samplers.append(lib.llama_sampler_init_penalties(n_vocab, n_last, repeat, frequency, presence))
     if params.dry_multiplier > 0:
         breakers = (ctypes.c_char_p * len(_DRY_BREAKERS))(*(text.encode() for text in _DRY_BREAKERS))
         n_last = params.dry_penalty_last_n if params.dry_penalty_last_n >= 0 else n_ctx_train
         handle, multiplier, base = vocabulary.handle, params.dry_multiplier, params.dry_base
         length = params.dry_allowed_length
-        add(lib.llama_sampler_init_dry(handle, multiplier, base, length, n_last, breakers, len(breakers)))
-    if params.is_greedy:
-        return chain
+        samplers.append(lib.llama_sampler_init_dry(handle, multiplier, base, length, n_last, breakers, len(breakers)))
+    return samplers
+
+
+def _cutting(params: SamplingParams) -> list[Any]:
+    """Samplers that drop candidates, and the temperature, in the same order."""
+    lib = library.load()
+    samplers = []
     if params.top_k > 0:
-        add(lib.llama_sampler_init_top_k(params.top_k))
+        samplers.append(lib.llama_sampler_init_top_k(params.top_k))
     if params.typical_p < 1:
-        add(lib.llama_sampler_init_typical(params.typical_p, 1))
+        samplers.append(lib.llama_sampler_init_typical(params.typical_p, 1))
     if params.top_p < 1:
-        add(lib.llama_sampler_init_top_p(params.top_p, 1))
+        samplers.append(lib.llama_sampler_init_top_p(params.top_p, 1))
     if params.min_p > 0:
-        add(lib.llama_sampler_init_min_p(params.min_p, 1))
+        samplers.append(lib.llama_sampler_init_min_p(params.min_p, 1))
     if params.xtc_probability > 0:
-        add(lib.llama_sampler_init_xtc(params.xtc_probability, params.xtc_threshold, 1, params.seed))
-    add(lib.llama_sampler_init_temp(params.temperature))
-    return chain
+        samplers.append(lib.llama_sampler_init_xtc(params.xtc_probability, params.xtc_threshold, 1, params.seed))
+    samplers.append(lib.llama_sampler_init_temp(params.temperature))
+    return samplers

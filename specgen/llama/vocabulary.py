@@ -6,9 +6,13 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from specgen.errors import ModelLoadError
 from specgen.llama import library
+from specgen.types import IntArray
 
+_HIDDEN = 1 | 8  # LLAMA_TOKEN_ATTR_UNKNOWN, LLAMA_TOKEN_ATTR_CONTROL
 _TYPES = {0: "none", 1: "spm", 2: "bpe", 3: "wpm", 4: "ugm", 5: "rwkv", 6: "plamo2", 7: "test"}
 
 
@@ -37,6 +41,25 @@ class LlamaVocabulary:
         """Ids that end an answer."""
         is_eog = self._lib.llama_vocab_is_eog
         return frozenset(token for token in range(self.n_tokens) if is_eog(self.handle, token))
+
+    @cached_property
+    def hidden_ids(self) -> frozenset[int]:
+        """Ids that add nothing to the text and do not end it, such as `<|im_start|>`."""
+        attributes = self._lib.llama_vocab_get_attr
+        hidden = (token for token in range(self.n_tokens) if attributes(self.handle, token) & _HIDDEN)
+        return frozenset(hidden) - self.eog_ids
+
+    @cached_property
+    def single_bytes(self) -> IntArray:
+        """(n,) tokens of one byte each, one for every byte that is found; most vocabularies have nearly all."""
+        found: dict[bytes, int] = {}
+        for token in range(self.n_tokens):
+            text = self.token_bytes(token)
+            if len(text) == 1:
+                found.setdefault(text, token)
+            if len(found) == 256:
+                break
+        return np.array([found[byte] for byte in sorted(found)], dtype=np.int32)
 
     def token_text(self, token: int) -> bytes:
         """The token as the vocabulary spells it, for comparing vocabularies."""

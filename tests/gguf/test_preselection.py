@@ -92,6 +92,13 @@ SETTINGS = {
     "top-k alone": {"top_p": 1.0, "min_p": 0.0},
     "top-k 1": {"top_k": 1},
     "a wide top-k": {"top_k": 200, "top_p": 0.999, "min_p": 0.0},
+    "no top-k": {"top_k": 0},
+    "no top-k, top-p alone": {"top_k": 0, "min_p": 0.0, "top_p": 0.9},
+    "no top-k, min-p alone": {"top_k": 0, "top_p": 1.0, "min_p": 0.01},
+    "no top-k, a narrow top-p": {"top_k": 0, "min_p": 0.2, "top_p": 0.1},
+    "no cut": {"top_k": 0, "min_p": 0.0, "top_p": 1.0},
+    "DRY": {"dry_multiplier": 5.0, "dry_allowed_length": 1},
+    "typical without top-k": {"top_k": 0, "typical_p": 0.7},
     "typical": {"typical_p": 0.7},
     "XTC": {"xtc_probability": 0.5, "xtc_threshold": 0.05},
     "repeat penalty": {"repeat_penalty": 1.7},
@@ -111,7 +118,7 @@ def test_a_chain_gives_the_same_from_few_candidates_as_from_all(vocabulary, make
     random = np.random.default_rng(4)
     prompt = random.integers(0, N_VOCAB, 700).tolist()
     few, every = (ChainSampler(vocabulary, params, N_CTX_TRAIN, banned=[5, 50, 500]) for _ in range(2))
-    every._n_kept = 0
+    every._widths = (N_VOCAB,)
     for sampler in (few, every):
         sampler.reset(prompt)
     for _ in range(20):
