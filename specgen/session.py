@@ -17,6 +17,7 @@ import numpy as np
 
 from specgen.drafting.chain import Chain
 from specgen.drafting.corpus import CorpusIndex
+from specgen.drafting.grammar import GrammarDrafter
 from specgen.drafting.lookup import LookupDrafter
 from specgen.drafting.model import ModelDrafter
 from specgen.drafting.suffix import SuffixDrafter
@@ -29,6 +30,7 @@ from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
 from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryError
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
+from specgen.llama.grammar import Grammar
 from specgen.llama.model import ALL_LAYERS, LlamaModel, check_gguf
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
@@ -56,7 +58,7 @@ class SessionParams:
         n_gpu_layers, n_draft_gpu_layers: layers on a GPU, ALL_LAYERS for all.
         n_threads: CPU threads of both.
         gamma: draft length; None lets the policy choose, 0 is plain decoding and leaves the draft unloaded.
-        draft_types: what may draft, heard in the order of DraftType; `model` is ignored without one.
+        draft_types: what may draft, heard in the order of DraftType; `model` and `grammar` are ignored without one.
         corpus: texts that the answer may resemble, for `suffix`.
         requires_draft: an error, instead of decoding without it, when the draft model cannot be used here.
     """
@@ -156,7 +158,7 @@ class Session:
 
         Raises:
             ModelLoadError: not enough memory for the target's context.
-            ConfigError: a draft is required and cannot be used.
+            ConfigError: a draft is required and cannot be used; the grammar is none.
         """
         target, draft = self._contexts = self._contexts or self._make_contexts(n_ctx)
         sampling = decoding.sampling
@@ -166,7 +168,11 @@ class Session:
         draft_sampling = replace(sampling, temperature=0.0) if is_match else sampling
         drafters: list[Drafter] = []
         for name in self.speculation.drafters:
-            if name is DraftType.LOOKUP:
+            if name is DraftType.GRAMMAR:
+                if sampling.grammar:
+                    vocabulary = target.vocabulary
+                    drafters.append(GrammarDrafter(Grammar(vocabulary, sampling.grammar), vocabulary))
+            elif name is DraftType.LOOKUP:
                 drafters.append(LookupDrafter())
             elif name is DraftType.SUFFIX:
                 drafters.append(SuffixDrafter(self._corpus))

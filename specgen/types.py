@@ -32,6 +32,7 @@ class AcceptRule(StrEnum):
 class DraftType(StrEnum):
     """Where guesses may come from, cheapest first."""
 
+    GRAMMAR = "grammar"  # what a grammar leaves no choice about
     LOOKUP = "lookup"  # what followed these tokens last time
     SUFFIX = "suffix"  # what followed the longest match in prompt, answer and corpus most often
     MODEL = "model"  # a small model

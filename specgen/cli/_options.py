@@ -75,6 +75,7 @@ def sampling_params(
 def session_params(
     *,
     has_draft: bool,
+    has_grammar: bool,
     gamma: str,
     draft_type: str,
     corpus: Path | None,
@@ -88,9 +89,9 @@ def session_params(
 
     Raises:
         UsageError: a draft length or type that is none.
-        ConfigError: an option that needs a draft, without one; a corpus that cannot be read.
+        ConfigError: an option that needs a draft or a grammar, without one; a corpus that cannot be read.
     """
-    draft_types = _draft_types(draft_type, has_draft=has_draft)
+    draft_types = _draft_types(draft_type, has_draft=has_draft, has_grammar=has_grammar)
     needing = {
         "--draft-type model": draft_type != "auto" and DraftType.MODEL in draft_types,
         "--draft-gpu-layers": draft_gpu_layers is not None,
@@ -99,6 +100,8 @@ def session_params(
     for flag, is_given in needing.items():
         if is_given and not has_draft:
             raise ConfigError(f"{flag} needs a draft", "give --draft FILE, or the name of a pair")
+    if DraftType.GRAMMAR in draft_types and not has_grammar:
+        raise ConfigError("--draft-type grammar needs a grammar", "give --grammar or --json-schema")
     if corpus is not None and DraftType.SUFFIX not in draft_types:
         raise ConfigError("--draft-corpus is for suffix drafts", "add suffix to --draft-type")
     if (gpu_layers or draft_gpu_layers) and not gpus():
@@ -116,7 +119,7 @@ def session_params(
     )
 
 
-def _draft_types(text: str, *, has_draft: bool) -> tuple[DraftType, ...]:
+def _draft_types(text: str, *, has_draft: bool, has_grammar: bool) -> tuple[DraftType, ...]:
     """The drafters that `--draft-type` asks for.
 
     Raises:
@@ -124,7 +127,8 @@ def _draft_types(text: str, *, has_draft: bool) -> tuple[DraftType, ...]:
     """
     words = [word.strip() for word in text.split(",")]
     if words == ["auto"]:
-        return (DraftType.SUFFIX, DraftType.MODEL) if has_draft else (DraftType.SUFFIX,)
+        is_there = {DraftType.GRAMMAR: has_grammar, DraftType.SUFFIX: True, DraftType.MODEL: has_draft}
+        return tuple(name for name, is_wanted in is_there.items() if is_wanted)
     if words == ["none"]:
         return ()
     unknown = next((word for word in words if word not in tuple(DraftType)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from specgen.errors import ModelNotFoundError, UsageError
@@ -41,19 +41,18 @@ def read_prompt(argument: str | None, file: Path | None, *, reads_stdin: bool, o
     return prompt
 
 
-def require_text(what: str, texts: Iterable[str | None]) -> None:
-    """Refuse arguments that are empty stop strings, or that the shell passed on as bytes of no encoding.
+def require_text(what: str, text: str | None) -> None:
+    """Refuse an argument that is an empty stop string, or that the shell passed on as bytes of no encoding.
 
     Raises:
         UsageError: names the option.
     """
-    for text in texts:
-        if what == "--stop" and text == "":
-            raise UsageError("--stop must not be empty", "give the text that ends the answer")
-        try:
-            (text or "").encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"{what} is not UTF-8", "check the encoding of your terminal or script") from None
+    if what == "--stop" and text == "":
+        raise UsageError("--stop must not be empty", "give the text that ends the answer")
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not UTF-8", "check the encoding of your terminal or script") from None
 
 
 def _is_piped() -> bool:

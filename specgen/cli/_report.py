@@ -149,9 +149,10 @@ def _where(model: LlamaModel) -> str:
 
 def _sampling(decoding: Decoding) -> str:
     sampling = decoding.sampling
+    within = ", within a grammar" if sampling.grammar else ""
     if sampling.is_greedy:
-        return "greedy"
-    return f"temperature {sampling.temperature:g}, seed {sampling.seed}, accept {decoding.accept}"
+        return f"greedy{within}"
+    return f"temperature {sampling.temperature:g}, seed {sampling.seed}, accept {decoding.accept}{within}"
 
 
 def _shares(stats: Stats) -> str:

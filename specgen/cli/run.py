@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -114,6 +115,20 @@ def run(
     dry_multiplier: Annotated[
         float, typer.Option(min=0, help="Strength of the DRY repetition penalty; 0 is off.", rich_help_panel=_SAMPLING)
     ] = 0.0,
+    grammar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GBNF|FILE",
+            help="The answer must match this grammar, in llama.cpp's notation.",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = None,
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|FILE", help="The answer must be JSON that fits this schema.", rich_help_panel=_SAMPLING
+        ),
+    ] = None,
     gamma: Annotated[
         str,
         typer.Option(
@@ -126,7 +141,8 @@ def run(
         str,
         typer.Option(
             metavar="TYPE[,TYPE]",
-            help="What drafts: model, suffix (text that repeats), lookup (the same, last time only), auto, none.",
+            help="What drafts: model, suffix (text that repeats), lookup (the same, last time only), grammar, auto, "
+            "none.",
             rich_help_panel=_DRAFTING,
         ),
     ] = "auto",
@@ -197,6 +213,7 @@ def run(
     The text goes to stdout, everything about it to stderr. Decoding is greedy unless --temperature says otherwise.
     """
     from specgen.cli._answer import Question, answer
+    from specgen.cli._grammar import read_grammar
     from specgen.cli._options import sampling_params, session_params, split_words
     from specgen.cli._output import Output
     from specgen.cli._prompt import read_prompt, require_text
@@ -210,8 +227,9 @@ def run(
     model = word if isinstance(word, Path) else find(word)
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other", "leave out one of them")
-    for flag, texts in (("the prompt", [prompt_word]), ("--system", [system]), ("--stop", stop or [])):
-        require_text(flag, texts)
+    texts = {"the prompt": prompt_word, "--system": system, "--grammar": grammar, "--json-schema": json_schema}
+    for flag, text in (*texts.items(), *(("--stop", text) for text in stop or ())):
+        require_text(flag, text)
     if raw and system is not None:
         raise UsageError("--system has no place in a --raw prompt", "leave out one of them")
     given = {
@@ -227,10 +245,12 @@ def run(
         "frequency_penalty": frequency_penalty,
         "dry_multiplier": dry_multiplier,
     }
-    sampling = sampling_params(temperature, seed, given, output.note)
+    gbnf = read_grammar(grammar, json_schema, output.note)
+    sampling = replace(sampling_params(temperature, seed, given, output.note), grammar=gbnf)
     has_draft = draft is not None or not isinstance(model, Path)
     params = session_params(
         has_draft=has_draft,
+        has_grammar=bool(gbnf),
         gamma=gamma,
         draft_type=draft_type,
         corpus=draft_corpus,

@@ -35,7 +35,7 @@ class Sampler(Protocol):
         """`token` was generated: penalties, grammar and the like move on."""
 
     def is_finished(self) -> bool:
-        """Whether no token can follow, not even by a change of mind: a grammar is at its end."""
+        """Whether no token can follow what was accepted: a grammar is at its end."""
 
     def fork(self) -> Sampler:
         """A copy whose `accept` does not touch this one; may be the sampler itself when nothing has state."""

@@ -45,6 +45,8 @@ class Grammar:
             )
         self._vocabulary = vocabulary
         self._sampler = NativeSampler(handle)
+        self._ends: IntArray = np.array(sorted(vocabulary.eog_ids), dtype=np.int32)
+        self._probes: IntArray = np.concatenate([vocabulary.single_bytes, self._ends])
         self.is_lost = False
 
     def reset(self) -> None:
@@ -62,8 +64,7 @@ class Grammar:
     @property
     def is_complete(self) -> bool:
         """Whether the text may end here."""
-        ends = np.array(sorted(self._vocabulary.eog_ids), dtype=np.int32)
-        return bool(self.allows(ends).any())
+        return bool(self.allows(self._ends).any())
 
     @property
     def can_continue(self) -> bool:
@@ -71,6 +72,24 @@ class Grammar:
         if self.is_lost or self.allows(self._vocabulary.single_bytes).any():
             return True
         return bool(self.allows(self._spoken).any())
+
+    def forced(self, n_bytes: int) -> bytes:
+        """The text that must come next, byte by byte, up to where there is a choice or `n_bytes` are reached.
+
+        Looked for among tokens of one byte: where only longer ones spell what else may come, it can be wrong.
+        """
+        text = bytearray()
+        state = self
+        n_single = self._vocabulary.single_bytes.size
+        while len(text) < n_bytes and not state.is_lost:
+            allowed = np.flatnonzero(state.allows(self._probes))
+            if allowed.size != 1 or allowed[0] >= n_single:
+                break
+            state = self.fork() if state is self else state
+            token = int(self._probes[allowed[0]])
+            text += self._vocabulary.token_bytes(token)
+            state.accept(token)
+        return bytes(text)
 
     @cached_property
     def _spoken(self) -> IntArray:

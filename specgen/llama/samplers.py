@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specgen.engine.sampling import GreedySampler, Sampler
-from specgen.errors import SpecgenError
+from specgen.errors import ConfigError, SpecgenError
 from specgen.llama import library
 from specgen.llama.grammar import Grammar
 from specgen.llama.native import chain_of
@@ -69,6 +69,7 @@ class ChainSampler:
         self._cut = chain_of(_cutting(params)) if not params.is_greedy else None
         n_first = _N_TRIED if self._grammar else n_kept(params) or _N_TRIED
         self._widths = (n_first, 16 * n_first, n_vocab)
+        self._is_fork = False
         self.is_greedy = params.is_greedy
 
     def reset(self, prompt: Sequence[int]) -> None:
@@ -129,8 +130,18 @@ class ChainSampler:
         self._movable.accept(token)
 
     def is_finished(self) -> bool:
-        """Whether the grammar allows no further token."""
-        return self._grammar is not None and not self._grammar.can_continue
+        """Whether the grammar allows no further token.
+
+        Raises:
+            ConfigError: but it wants more. A fork only stops: it follows guesses.
+        """
+        if self._grammar is None or self._grammar.can_continue:
+            return False
+        if not self._is_fork and not self._grammar.is_complete:
+            raise ConfigError(
+                "the grammar wants text here that no token of the model spells", "allow other characters in the grammar"
+            )
+        return True
 
     def fork(self) -> Sampler:
         """A copy with its own penalties and grammar; itself where nothing depends on earlier tokens."""
@@ -141,6 +152,7 @@ class ChainSampler:
         copy._adjust = self._adjust and self._adjust.clone()
         copy._grammar = self._grammar and self._grammar.fork()
         copy._movable = self._movable.fork()
+        copy._is_fork = True
         return copy
 
 

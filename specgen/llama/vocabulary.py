@@ -13,6 +13,7 @@ from specgen.llama import library
 from specgen.types import IntArray
 
 _HIDDEN = 1 | 8  # LLAMA_TOKEN_ATTR_UNKNOWN, LLAMA_TOKEN_ATTR_CONTROL
+_FIRST_PART = 4096
 _TYPES = {0: "none", 1: "spm", 2: "bpe", 3: "wpm", 4: "ugm", 5: "rwkv", 6: "plamo2", 7: "test"}
 
 
@@ -51,14 +52,14 @@ class LlamaVocabulary:
 
     @cached_property
     def single_bytes(self) -> IntArray:
-        """(n,) tokens of one byte each, one for every byte that is found; most vocabularies have nearly all."""
+        """(n,) tokens of one byte each, one for every byte that has one; rare bytes may be missed."""
         found: dict[bytes, int] = {}
         for token in range(self.n_tokens):
+            if len(found) == 256 or (token >= _FIRST_PART and len(found) >= 128):
+                break  # they stand together near the beginning; some vocabularies leave some out
             text = self.token_bytes(token)
             if len(text) == 1:
                 found.setdefault(text, token)
-            if len(found) == 256:
-                break
         return np.array([found[byte] for byte in sorted(found)], dtype=np.int32)
 
     def token_text(self, token: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from specgen.engine.metrics import Metrics, Stats
 from specgen.llama import chat
+from specgen.llama.json_schema import schema_to_gbnf
 from specgen.session import Decoding, Session, SessionParams
-from specgen.types import AcceptRule, Request, SamplingParams
+from specgen.types import AcceptRule, DraftType, Request, SamplingParams
 from tests.unit.helpers import check_counts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
@@ -122,3 +124,31 @@ def test_ignored_end_of_generation_tokens_are_never_generated(sessions):
     metrics = generate(sessions[4], "Say hi.", Decoding(ignore_eog=True), max_tokens=100)
     assert len(metrics.token_ids) == 100
     assert not set(metrics.token_ids) & sessions[4].target.vocabulary.eog_ids
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "first_name": {"type": "string", "maxLength": 20},
+        "year_of_birth": {"type": "integer"},
+        "occupation": {"enum": ["mathematician", "painter", "sailor"]},
+    },
+    "required": ["first_name", "year_of_birth", "occupation"],
+}
+QUESTION = f"Describe Ada Lovelace as JSON with these keys: {', '.join(PERSON['properties'])}."
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("draft_types", [(DraftType.GRAMMAR,), tuple(DraftType)], ids="+".join)
+def test_an_answer_fits_its_schema_and_is_the_same_whatever_drafts(demo, sessions, temperature, draft_types):
+    sampling = SamplingParams(temperature, grammar=schema_to_gbnf(json.dumps(PERSON)), seed=1)
+    decoding = Decoding(sampling, AcceptRule.MATCH)
+    plain = generate(sessions[0], QUESTION, decoding, max_tokens=120)
+    params = SessionParams(n_threads=N_THREADS, gamma=8, draft_types=draft_types)
+    with Session(demo.target, demo.draft, params) as session:
+        drafted = generate(session, QUESTION, decoding, max_tokens=120)
+    assert drafted.token_ids == plain.token_ids
+    person = json.loads(drafted.text)
+    assert [*person] == [*PERSON["properties"]]
+    assert person["occupation"] in PERSON["properties"]["occupation"]["enum"]
+    assert drafted.stats().n_accepted > 3
