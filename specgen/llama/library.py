@@ -29,6 +29,12 @@ _listeners: list[LogListener] = []
 _before_abort: list[Callable[[], None]] = []
 
 
+_SPIN_COUNT = "1000"
+"""How often a thread looks before it sleeps at the end of each operation. libgomp's own count is milliseconds: beside
+another program threads then wait for others that do not run, and decoding drops to a tenth. This is microseconds, long
+enough for the others to arrive on an idle machine. Read by libgomp when it is loaded."""
+
+
 @cache
 def load() -> Any:
     """The module `llama_cpp.llama_cpp`, initialised once.
@@ -36,6 +42,8 @@ def load() -> Any:
     Raises:
         BackendError: it is not installed, or its shared library does not load on this machine.
     """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
     try:
         from llama_cpp import llama_cpp as lib
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
