@@ -2,9 +2,9 @@
 
     python bench/round_costs.py [--gamma 4] [--repeats 5] [--tokens 160]
 
-Decodes the six prompts, writing down how many rows every pass of target and draft had; then times passes of just
-those widths at a similar cache length, in turn with the decoding. What the sum of the passes does not explain is time
-that the loop itself costs: Python, sampling, printing, rollbacks. Prints one line per prompt.
+Decodes a prompt of every category, writing down how many rows every pass of target and draft had; then times passes of
+just those widths at a similar cache length, in turn with the decoding. What the sum of the passes does not explain is
+time that the loop itself costs: Python, sampling, printing, rollbacks. Prints one line per prompt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from prompts import PROMPTS, chatml
+from prompts import PROMPTS, prompts_of
 
 from specgen.cli._options import physical_cores
 from specgen.engine.metrics import Metrics
@@ -89,8 +89,8 @@ def main() -> None:
     with Session(files.target, files.draft, params) as session:
         engine = session.engine(N_CTX, Decoding())
         watched = [Widths(backend) for backend in session.backends]
-        for kind, text in PROMPTS.items():
-            prompt = chat.encode_raw(session.target.vocabulary, chatml(text))
+        for text in prompts_of(tuple(PROMPTS), n_each=1):
+            prompt = chat.encode_raw(session.target.vocabulary, text.text)
             unexplained, outside = [], []
             for _ in range(options.repeats):
                 steps = engine.generate(Request(prompt, options.tokens))
@@ -110,7 +110,7 @@ def main() -> None:
                 unexplained.append(1 - explained_s(watched, passes, n_past, 3) / seconds)
                 outside.append(stats.overhead_s / stats.decode_s)
             shares.append(statistics.median(unexplained))
-            print(f"| {kind} | {100 * shares[-1]:.1f} % | {100 * statistics.median(outside):.2f} % |", flush=True)
+            print(f"| {text.name} | {100 * shares[-1]:.1f} % | {100 * statistics.median(outside):.2f} % |", flush=True)
     print(f"\nunexplained, median over prompts: {100 * statistics.median(shares):.1f} %")
 
 
