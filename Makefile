@@ -46,8 +46,9 @@ fix: setup help-pages  ## repair what can be repaired
 help-pages: setup
 	$(BIN)/python tools/help_pages.py
 
-bench: setup  ## specgen beside llama.cpp's own program (builds it once)
-	$(BIN)/python bench/beside_llama_cpp.py
+RIG ?= demo
+bench: setup  ## specgen beside llama.cpp's own programs (builds them once); RIG=lookup and others
+	$(BIN)/python bench/beside_llama_cpp.py --rig $(RIG)
 
 clean:
 	rm -rf $(VENV) bench/build

@@ -11,14 +11,17 @@ The default is measured twice: on a pair that answered the warm-up prompts befor
 run starts from just that knowledge), and on a pair that specgen never saw. Both count the draft's prefill, which the
 user waits for; only ratios to llama.cpp's programs leave it out, because those count it as part of the prompt.
 
+A rig with its first round takes about half an hour on two cores, one of the small ones (q4, q4-draft, unrelated) ten to
+fifteen minutes.
+
 Prints Markdown: medians over repeats, geometric means over prompts, and the smallest and largest single ratio.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import shlex
 import sys
 import tempfile
 import time
@@ -38,13 +41,14 @@ from rigs import RIGS, Rig
 from specgen.cli._options import physical_cores
 
 _QUICK_TOKENS = 48
+_RIVALS = (Role.FIXED, Role.PEER)
 
 
 def main() -> None:
     """Measure, print, and perhaps write."""
     options = _options()
     data, lines = {}, []
-    for name in options.rig or ["demo"]:
+    for name in options.rig:
         start_s = time.monotonic()
         rig = RIGS[name]
         measured, swept = measure(rig, options)
@@ -56,7 +60,7 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")
         if options.markdown:
-            title = ["# specgen beside llama.cpp", "", f"Written by `python {' '.join(sys.argv)}`.", ""]
+            title = ["# specgen beside llama.cpp", "", f"Written by `{_command(options)}`.", ""]
             options.markdown.write_text("\n".join([*title, *lines]), encoding="utf-8")
 
 
@@ -74,7 +78,7 @@ def measure(rig: Rig, options: argparse.Namespace) -> tuple[list[Measurement], l
             task = replace(task, learned=learn(default, task, folder))
         tasks = make_tasks(prompts, plain, task, folder)
         swept = alternate([plain, *candidates], tasks, 1) if candidates else []
-        best = [arm for role in (Role.FIXED, Role.PEER) for arm in ranked(swept, role)[: options.keep]]
+        best = [arm for role in _RIVALS for arm in ranked(swept, role)[: options.keep]]
         return alternate([*arms, *best], tasks, options.repeats), swept
 
 
@@ -86,10 +90,20 @@ def _chosen(rig: Rig, options: argparse.Namespace) -> tuple[Sequence[Arm], Seque
         if unknown:
             sys.exit(f"no arm is called {', '.join(sorted(unknown))}; known: {', '.join(arm.name for arm in known)}")
         return [arm for arm in known if arm.name in options.arms or arm.role is Role.PLAIN], []
-    if options.quick:
-        firsts = [members(rig.candidates, role)[:1] for role in (Role.FIXED, Role.PEER)]
-        return [*rig.arms, *itertools.chain(*firsts)], []
+    n_kept = 1 if options.quick else options.keep
+    rivals = [members(rig.candidates, role) for role in _RIVALS]
+    if options.quick or all(len(part) <= n_kept for part in rivals):
+        return [*rig.arms, *(arm for part in rivals for arm in part[:n_kept])], []
     return rig.arms, rig.candidates
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What makes these numbers again."""
+    words = [word for name in options.rig for word in ("--rig", name)]
+    words += ["--quick"] if options.quick else ["--repeats", str(options.repeats), "--tokens", str(options.tokens)]
+    words += ["--ignore-eos"] if options.ignore_eos else []
+    words += ["--arms", *options.arms] if options.arms else []
+    return f"python bench/beside_llama_cpp.py {shlex.join(words)}"
 
 
 def _options() -> argparse.Namespace:
@@ -107,6 +121,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
+    options.rig = options.rig or ["demo"]
     if options.quick:
         options.repeats, options.tokens = 1, _QUICK_TOKENS
     return options

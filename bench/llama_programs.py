@@ -32,7 +32,7 @@ def run_with_log(program: str, words: Sequence[str], task: Task) -> Run:
     log = process.stderr
     text = process.stdout.partition(task.prompt_text)[2].rstrip("\n")
     n_decoded = int(_number(r"decoded +(\d+) tokens", log))
-    n_tokens = _without_surplus(n_decoded, text, task)
+    n_tokens = without_surplus(n_decoded, text, task)
     return Run(
         tok_s=None,
         bare_tok_s=n_tokens / _number(r"decoded +\d+ tokens in +([\d.]+) seconds", log),
@@ -73,7 +73,7 @@ def run_server(program: str, words: Sequence[str], task: Task) -> Run:
         peak_bytes = reap(process) if process.returncode is None else 0
     timings = answer["timings"]
     text = answer["content"]
-    n_tokens = _without_surplus(timings["predicted_n"], text, task)
+    n_tokens = without_surplus(timings["predicted_n"], text, task)
     return Run(
         tok_s=None,
         bare_tok_s=n_tokens / timings["predicted_ms"] * 1000,
@@ -86,11 +86,12 @@ def run_server(program: str, words: Sequence[str], task: Task) -> Run:
     )
 
 
-def _without_surplus(n_tokens: int, text: str, task: Task) -> int:
+def without_surplus(n_tokens: int, text: str, task: Task) -> int:
     """A peer's count without what it accepted behind the end of the answer, where that can be told.
 
     llama.cpp's programs count a whole accepted draft, also where the answer ended within it. An answer with the text of
-    plain decoding has its tokens, and the one that ended it.
+    plain decoding has its tokens, and the one that ended it. What they decode beyond the token limit, up to a whole
+    draft, stays counted: they did decode it.
     """
     if task.plain is None or text.rstrip("\n") != task.plain.text.rstrip("\n"):
         return n_tokens

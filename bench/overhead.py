@@ -23,7 +23,7 @@ from prompts import PROMPTS, prompts_of
 from specgen.cli._options import physical_cores
 
 _SAMPLING = ("--temperature", "0.8", "--top-k", "40", "--top-p", "0.95")
-_SETTINGS = {"plain": ("--gamma", "0"), "γ = 4": ("--gamma", "4"), "auto": ("--gamma", "auto")}
+_SETTINGS: dict[str, tuple[str, ...]] = {"plain": ("--gamma", "0"), "γ = 4": ("--gamma", "4"), "default": ()}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from prompts import PROMPTS, chatml
+from prompts import PROMPTS, prompts_of
 
 from specgen.cli._options import physical_cores
 from specgen.llama import chat
@@ -66,11 +66,11 @@ def main() -> None:
             LlamaBackend(draft_model, ContextParams(2048, N_ROWS, threads, kv_types[1])) as draft,
         ):
             traces = {}
-            for name, text in PROMPTS.items():
-                prompt = chat.encode_raw(target_model.vocabulary, chatml(text))
-                traces[name] = trace(draft, prompt, answer(target, prompt, options.tokens))
-                rate = np.mean(traces[name]["accepted"])
-                print(f"{name}: {len(traces[name]['accepted'])} positions, {rate:.0%} accepted", flush=True)
+            for text in prompts_of(tuple(PROMPTS), n_each=1):
+                prompt = chat.encode_raw(target_model.vocabulary, text.text)
+                found = traces[text.name] = trace(draft, prompt, answer(target, prompt, options.tokens))
+                rate = np.mean(found["accepted"])
+                print(f"{text.name}: {len(found['accepted'])} positions, {rate:.0%} accepted", flush=True)
     options.json.write_text(json.dumps({"pair": options.pair, "traces": traces}) + "\n", encoding="utf-8")
 
 

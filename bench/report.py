@@ -21,7 +21,7 @@ def tables(rig: Rig, measured: Sequence[Measurement]) -> list[str]:
     counted = [m for m in measured if m.prompt.category in rig.categories]
     arms = [arm for role in Role for arm in ranked(counted, role)]
     lines = []
-    for default in members(arms, Role.DEFAULT):
+    for default in (arm for arm in members(rig.arms, Role.DEFAULT) if arm in arms):
         lines += [*_judgement(rig, measured, counted, default), ""]
     return [*lines, *_overview(counted, arms), "", *_notes(measured)]
 

@@ -14,24 +14,22 @@ from peers import BENCH, LOOKUP, SERVER, SPECULATIVE_SIMPLE
 from programs import SPECGEN
 
 
-def ours(words: Sequence[str]) -> tuple[Arm, ...]:
+def ours() -> tuple[Arm, ...]:
     """Plain decoding, twice, and the default: on a pair that answered other prompts before, and on a new one."""
-    plain, default = ("--gamma", "0"), tuple(words)
+    plain = ("--gamma", "0")
     return (
         Arm("plain", Role.PLAIN, SPECGEN, plain),
         Arm("plain again", Role.CONTROL, SPECGEN, plain),
-        Arm("default", Role.DEFAULT, SPECGEN, default),
-        Arm("default, new pair", Role.DEFAULT, SPECGEN, default, is_new_pair=True),
+        Arm("default", Role.DEFAULT, SPECGEN),
+        Arm("default, new pair", Role.DEFAULT, SPECGEN, is_new_pair=True),
     )
 
 
-def fixed(gammas: Sequence[int]) -> list[Arm]:
-    return [Arm(f"γ = {gamma}", Role.FIXED, SPECGEN, ("--gamma", str(gamma))) for gamma in gammas]
-
-
-def fixed_lookups(gammas: Sequence[int]) -> list[Arm]:
-    words = ("--draft-type", "lookup", "--gamma")
-    return [Arm(f"lookup {gamma}", Role.FIXED, SPECGEN, (*words, str(gamma))) for gamma in gammas]
+def fixed(gammas: Sequence[int], draft_type: str = "") -> list[Arm]:
+    """specgen at fixed lengths, with the drafters of the default or with one."""
+    name = f"{draft_type} γ" if draft_type else "γ"
+    words = ("--draft-type", draft_type) if draft_type else ()
+    return [Arm(f"{name} = {gamma}", Role.FIXED, SPECGEN, (*words, "--gamma", str(gamma))) for gamma in gammas]
 
 
 def _peer(name: str, program: str, *words: object, role: Role = Role.PEER) -> Arm:
