@@ -127,6 +127,11 @@ class Proposal:
     confidence: float = 1.0
     distribution: Distribution | None = None
 
+    @property
+    def draft_prob(self) -> float:
+        """Probability with which `token` was proposed; one for a point mass."""
+        return 1.0 if self.distribution is None else self.distribution.prob(self.token)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+import numpy as np
+
 from specgen.engine.backend import Backend
 from specgen.engine.drafter import Drafter
 from specgen.engine.policy import FixedPolicy, Outlook, Policy
@@ -209,7 +211,7 @@ class _Answer:
         """The token that the prompt's own pass gives."""
         if self._engine.sampler.is_finished():
             return self.end(FinishReason.STOP)
-        decision = self._decide(logits, None)
+        (decision,) = self._decide(logits[np.newaxis], Draft())
         event, text = self._emit(decision, TARGET)
         if self.finish_reason is not None:
             text += self.text.finish()
@@ -227,8 +229,8 @@ class _Answer:
         events: list[TokenEvent] = []
         text = ""
         n_accepted = 0
-        for row, proposal in zip(logits, [*draft.proposals, None], strict=True):
-            decision = self._decide(row, proposal)
+        # The next decision is asked for when this one is emitted: until then the sampler has not seen it.
+        for decision, proposal in zip(self._decide(logits, draft), [*draft.proposals, None], strict=False):
             source = proposal.source if decision.is_accepted and proposal else TARGET
             n_accepted += decision.is_accepted
             event, piece = self._emit(decision, source)
@@ -236,7 +238,7 @@ class _Answer:
             if event:
                 events.append(event)
             self.ending = _ending(decision, proposal)
-            if not decision.is_accepted or self.finish_reason is not None:
+            if self.finish_reason is not None:
                 break
         return tuple(events), text, n_accepted
 
@@ -245,8 +247,8 @@ class _Answer:
         self.finish_reason = reason
         return Step(text=self.text.finish(), finish_reason=reason)
 
-    def _decide(self, row: FloatArray, proposal: Proposal | None) -> Decision:
-        return self._engine.rule(self._engine.sampler.distribution(row), proposal, self._uniform)
+    def _decide(self, rows: FloatArray, draft: Draft) -> Iterator[Decision]:
+        return self._engine.rule(rows, draft.proposals, self._engine.sampler, self._uniform)
 
     def _emit(self, decision: Decision, source: str) -> tuple[TokenEvent | None, str]:
         """Take one decided token into the answer; no event for the token that only ends it."""
