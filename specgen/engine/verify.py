@@ -1,7 +1,8 @@
 """Acceptance rules: which proposals of a draft stand, and what the target says after them.
 
 Owns the seam `Rule` and the rules that decide one position at a time: the rows after their first rejection are never
-looked at. Greedy decoding needs no rule of its own: two point masses make rejection sampling the greedy match.
+looked at. Block verification, which weighs a draft whole, is in `specgen.engine.block`. Greedy decoding needs no rule
+of its own: two point masses make rejection sampling the greedy match.
 """
 
 from __future__ import annotations

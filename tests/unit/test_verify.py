@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from specgen.drafting.model import ModelDrafter
+from specgen.engine.block import verify_as_block
 from specgen.engine.fake import FakeBackend, SoftmaxSampler
 from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy
@@ -115,18 +116,23 @@ def chi_square(found: list[tuple[int, ...]], expected: dict[tuple[int, ...], flo
     return sum((c - e) ** 2 / e for c, e in cells), len(cells)
 
 
+LOSSLESS = pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block], ids=["rejection", "block"])
+
+
+@LOSSLESS
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("gamma", [1, 3])
-def test_rejection_sampling_gives_the_targets_distribution(draft, gamma):
-    found = answers(verify_by_rejection, gamma, DRAFTS[draft])
+def test_sampled_answers_have_the_targets_distribution(draft, gamma, rule):
+    found = answers(rule, gamma, DRAFTS[draft])
     statistic, n_cells = chi_square(found, exact_probabilities(SoftmaxSampler(0.8)))
     assert statistic < chi_square_bound(n_cells)
 
 
+@LOSSLESS
 @pytest.mark.parametrize("draft", DRAFTS)
-def test_rejection_sampling_keeps_a_target_that_is_cut_itself(draft):
+def test_a_target_that_is_cut_itself_stays_so(draft, rule):
     sampler = SoftmaxSampler(0.8, top_k=3)
-    found = answers(verify_by_rejection, 2, DRAFTS[draft], sampler)
+    found = answers(rule, 2, DRAFTS[draft], sampler)
     statistic, n_cells = chi_square(found, exact_probabilities(sampler))
     assert statistic < chi_square_bound(n_cells)
 
