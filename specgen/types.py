@@ -23,9 +23,10 @@ class FinishReason(StrEnum):
 
 
 class AcceptRule(StrEnum):
-    """How sampled tokens are verified; at temperature 0 both are the greedy match."""
+    """How sampled tokens are verified; at temperature 0 all are the greedy match."""
 
-    REJECT = "reject"  # rejection sampling: the target's distribution
+    BLOCK = "block"  # block verification: the target's distribution, with the most accepted tokens
+    REJECT = "reject"  # rejection sampling, token by token: the target's distribution
     MATCH = "match"  # sample-and-match: the same text as plain decoding with the same seed
 
 
