@@ -167,6 +167,7 @@ class Engine:
             made.append(proposal)
             n_kept = self.policy.next(made)
             if n_kept is not None:
+                n_kept = max(n_kept, _n_undroppable(made))
                 return Draft(tuple(made[:n_kept]), len(made) - n_kept, next(iter(made[n_kept:]), None))
             if len(made) >= min(plan.gamma, ask_limit):
                 break
@@ -266,6 +267,15 @@ class _Answer:
         elif self.n_wanted == 0:
             self.finish_reason = FinishReason.LENGTH
         return TokenEvent(token, source), text
+
+
+def _n_undroppable(made: Sequence[Proposal]) -> int:
+    """Length of the draft up to its last sampled token.
+
+    The policy has seen which token was drawn. Were it dropped for what it is, those that are sent would no longer have
+    the distribution that verification takes them to have, and likely tokens would become likelier.
+    """
+    return max((n for n, proposal in enumerate(made, start=1) if proposal.distribution is not None), default=0)
 
 
 def _ending(decision: Decision, proposal: Proposal | None) -> Ending:

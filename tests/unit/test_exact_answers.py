@@ -16,7 +16,7 @@ from specgen.engine.block import verify_as_block
 from specgen.engine.fake import FakeBackend, ScriptedDrafter, SoftmaxSampler
 from specgen.engine.loop import Engine
 from specgen.engine.metrics import Metrics
-from specgen.engine.policy import FixedPolicy
+from specgen.engine.policy import FixedPolicy, Plan
 from specgen.engine.verify import verify_by_rejection
 from specgen.types import FinishReason, Request
 from tests.unit.exact import distribution_of
@@ -130,3 +130,25 @@ def test_answers_have_the_distribution_of_plain_decoding(drafter, sampler, gamma
     ends = [(finish_reason, token_ids[-2:] == tuple(STOP)) for token_ids, _, finish_reason in found]
     assert {*ends} >= {(FinishReason.STOP, True), (FinishReason.STOP, False)}
     assert (FinishReason.LENGTH, False) in ends or sampler == "two tokens"
+
+
+class Picky:
+    """Sends a draft only as far as the draft model was sure of itself."""
+
+    def begin(self, outlook):
+        return Plan(len(outlook.offered), outlook.ask_limit)
+
+    def next(self, draft):
+        return len(draft) - 1 if draft[-1].confidence < 0.5 else None
+
+    def observe(self, round_):
+        pass
+
+
+@pytest.mark.parametrize("rule", [verify_as_block, verify_by_rejection])
+@pytest.mark.parametrize("drafter", ["a model", "lookup, then a model"])
+def test_a_policy_that_looks_at_sampled_tokens_does_not_choose_among_them(drafter, rule):
+    """To send a sampled token only where it is likely would make likely tokens likelier."""
+    expected, _ = answers(SoftmaxSampler)
+    found, _ = answers(SoftmaxSampler, DRAFTERS[drafter], Picky(), rule)
+    assert_same(found, expected)
