@@ -183,7 +183,8 @@ class Session:
             elif name is DraftType.SUFFIX:
                 drafters.append(SuffixDrafter(self._corpus))
             elif draft is not None:
-                sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, banned)
+                unknown = range(target.n_vocab, draft.n_vocab)  # the target cannot take these in
+                sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, [*banned, *unknown])
                 drafters.append(
                     ModelDrafter(draft, sampler, _uniform_maker(sampling.seed, stream=1), self._is_cancelled)
                 )
