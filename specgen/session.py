@@ -22,11 +22,12 @@ from specgen.drafting.lookup import LookupDrafter
 from specgen.drafting.model import ModelDrafter
 from specgen.drafting.suffix import SuffixDrafter
 from specgen.engine.adaptive import MAX_GAMMA, AdaptivePolicy
+from specgen.engine.block import verify_as_block
 from specgen.engine.drafter import Drafter
 from specgen.engine.knowledge import Knowledge
 from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy, Policy
-from specgen.engine.verify import Uniform, verify_by_match, verify_by_rejection
+from specgen.engine.verify import Rule, Uniform, verify_by_match, verify_by_rejection
 from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryError
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
@@ -39,6 +40,11 @@ from specgen.types import AcceptRule, DraftType, SamplingParams
 
 DEFAULT_CONTEXT = 4096
 _DRAFT_ROWS = 1
+_RULES: dict[AcceptRule, Rule] = {
+    AcceptRule.BLOCK: verify_as_block,
+    AcceptRule.REJECT: verify_by_rejection,
+    AcceptRule.MATCH: verify_by_match,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class Decoding:
     """How one answer's tokens are chosen."""
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    accept: AcceptRule = AcceptRule.REJECT
+    accept: AcceptRule = AcceptRule.BLOCK
     ignore_eog: bool = False
 
 
@@ -164,7 +170,7 @@ class Session:
         sampling = decoding.sampling
         banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
         is_match = decoding.accept is AcceptRule.MATCH
-        # A match needs the draft's best guess; rejection sampling needs a sample of what it believes.
+        # A match needs the draft's best guess; the other rules need a sample of what it believes.
         draft_sampling = replace(sampling, temperature=0.0) if is_match else sampling
         drafters: list[Drafter] = []
         for name in self.speculation.drafters:
@@ -177,7 +183,8 @@ class Session:
             elif name is DraftType.SUFFIX:
                 drafters.append(SuffixDrafter(self._corpus))
             elif draft is not None:
-                sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, banned)
+                unknown = range(target.n_vocab, draft.n_vocab)  # the target cannot take these in
+                sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, [*banned, *unknown])
                 drafters.append(
                     ModelDrafter(draft, sampler, _uniform_maker(sampling.seed, stream=1), self._is_cancelled)
                 )
@@ -187,7 +194,8 @@ class Session:
             _uniform_maker(sampling.seed, stream=0),
             Chain(drafters) if drafters else None,
             self._policy(),
-            verify_by_match if is_match else verify_by_rejection,
+            # Greedy rules are all the same; this one looks at no row after the first rejection.
+            verify_by_rejection if sampling.is_greedy else _RULES[decoding.accept],
             decoding.ignore_eog,
             self._is_cancelled,
         )

@@ -23,9 +23,10 @@ class FinishReason(StrEnum):
 
 
 class AcceptRule(StrEnum):
-    """How sampled tokens are verified; at temperature 0 both are the greedy match."""
+    """How sampled tokens are verified; at temperature 0 all are the greedy match."""
 
-    REJECT = "reject"  # rejection sampling: the target's distribution
+    BLOCK = "block"  # block verification: the target's distribution, with the most accepted tokens
+    REJECT = "reject"  # rejection sampling, token by token: the target's distribution
     MATCH = "match"  # sample-and-match: the same text as plain decoding with the same seed
 
 
@@ -126,6 +127,11 @@ class Proposal:
     source: str
     confidence: float = 1.0
     distribution: Distribution | None = None
+
+    @property
+    def draft_prob(self) -> float:
+        """Probability with which `token` was proposed; one for a point mass."""
+        return 1.0 if self.distribution is None else self.distribution.prob(self.token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,9 @@ def run(
     accept: Annotated[
         AcceptRule | None,
         typer.Option(
-            show_default="reject",
-            help="At temperature > 0: reject keeps the target's distribution, match the very text of plain decoding.",
+            show_default="block",
+            help="At temperature > 0: block and reject (token by token) keep the target's distribution, match the very "
+            "text of plain decoding.",
             rich_help_panel=_DRAFTING,
         ),
     ] = None,
@@ -270,4 +271,4 @@ def run(
         output.note("--draft has no effect without model in --draft-type")
     prompt = read_prompt(prompt_word, file, reads_stdin=not no_stdin, on_wait=lambda: output.note(_WAITING))
     question = Question(prompt, system, raw, max_tokens, tuple(stop or ()), ctx_size)
-    return answer(output, model, draft, params, Decoding(sampling, accept or AcceptRule.REJECT, ignore_eos), question)
+    return answer(output, model, draft, params, Decoding(sampling, accept or AcceptRule.BLOCK, ignore_eos), question)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+import numpy as np
+
 from specgen.engine.backend import Backend
 from specgen.engine.drafter import Drafter
 from specgen.engine.policy import FixedPolicy, Outlook, Policy
@@ -165,6 +167,7 @@ class Engine:
             made.append(proposal)
             n_kept = self.policy.next(made)
             if n_kept is not None:
+                n_kept = max(n_kept, _n_undroppable(made))
                 return Draft(tuple(made[:n_kept]), len(made) - n_kept, next(iter(made[n_kept:]), None))
             if len(made) >= min(plan.gamma, ask_limit):
                 break
@@ -209,7 +212,7 @@ class _Answer:
         """The token that the prompt's own pass gives."""
         if self._engine.sampler.is_finished():
             return self.end(FinishReason.STOP)
-        decision = self._decide(logits, None)
+        (decision,) = self._decide(logits[np.newaxis], Draft())
         event, text = self._emit(decision, TARGET)
         if self.finish_reason is not None:
             text += self.text.finish()
@@ -227,8 +230,8 @@ class _Answer:
         events: list[TokenEvent] = []
         text = ""
         n_accepted = 0
-        for row, proposal in zip(logits, [*draft.proposals, None], strict=True):
-            decision = self._decide(row, proposal)
+        # The next decision is asked for when this one is emitted: until then the sampler has not seen it.
+        for decision, proposal in zip(self._decide(logits, draft), [*draft.proposals, None], strict=False):
             source = proposal.source if decision.is_accepted and proposal else TARGET
             n_accepted += decision.is_accepted
             event, piece = self._emit(decision, source)
@@ -236,7 +239,7 @@ class _Answer:
             if event:
                 events.append(event)
             self.ending = _ending(decision, proposal)
-            if not decision.is_accepted or self.finish_reason is not None:
+            if self.finish_reason is not None:
                 break
         return tuple(events), text, n_accepted
 
@@ -245,8 +248,8 @@ class _Answer:
         self.finish_reason = reason
         return Step(text=self.text.finish(), finish_reason=reason)
 
-    def _decide(self, row: FloatArray, proposal: Proposal | None) -> Decision:
-        return self._engine.rule(self._engine.sampler.distribution(row), proposal, self._uniform)
+    def _decide(self, rows: FloatArray, draft: Draft) -> Iterator[Decision]:
+        return self._engine.rule(rows, draft.proposals, self._engine.sampler, self._uniform)
 
     def _emit(self, decision: Decision, source: str) -> tuple[TokenEvent | None, str]:
         """Take one decided token into the answer; no event for the token that only ends it."""
@@ -264,6 +267,15 @@ class _Answer:
         elif self.n_wanted == 0:
             self.finish_reason = FinishReason.LENGTH
         return TokenEvent(token, source), text
+
+
+def _n_undroppable(made: Sequence[Proposal]) -> int:
+    """Length of the draft up to its last sampled token.
+
+    The policy has seen which token was drawn. Were it dropped for what it is, those that are sent would no longer have
+    the distribution that verification takes them to have, and likely tokens would become likelier.
+    """
+    return max((n for n, proposal in enumerate(made, start=1) if proposal.distribution is not None), default=0)
 
 
 def _ending(decision: Decision, proposal: Proposal | None) -> Ending:

@@ -48,7 +48,10 @@ class Policy(Protocol):
         """The longest draft worth making now."""
 
     def next(self, draft: Sequence[Proposal]) -> int | None:
-        """After every token that was asked for: None to go on, or how many of `draft` to send, dropping the rest."""
+        """After every token that was asked for: None to go on, or how many of `draft` to send, dropping the rest.
+
+        Sampled tokens that were asked for are sent in any case.
+        """
 
     def observe(self, round_: Round) -> None:
         """What came of the round."""

@@ -81,7 +81,7 @@ def ask(
     max_tokens: int,
     *,
     n_ctx: int = 512,
-    accept: AcceptRule = AcceptRule.REJECT,
+    accept: AcceptRule = AcceptRule.BLOCK,
     stop: tuple[str, ...] = (),
     ignore_eog: bool = False,
     **sampling: object,

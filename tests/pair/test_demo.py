@@ -88,9 +88,11 @@ def test_sample_and_match_gives_the_text_of_the_seed(sessions, gamma):
     assert generate(sessions[gamma], PROMPTS["story"], decoding).token_ids == plain.token_ids
 
 
-def test_rejection_sampling_repeats_itself_with_a_seed_and_not_without(sessions):
+@pytest.mark.parametrize("accept", [AcceptRule.BLOCK, AcceptRule.REJECT])
+def test_sampling_repeats_itself_with_a_seed_and_not_without(sessions, accept):
     def text(seed):
-        return generate(sessions[4], PROMPTS["story"], Decoding(SamplingParams(temperature=0.8, seed=seed))).text
+        decoding = Decoding(SamplingParams(temperature=0.8, seed=seed), accept)
+        return generate(sessions[4], PROMPTS["story"], decoding).text
 
     assert text(1) == text(1) != text(2)
 

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from specgen.drafting.model import ModelDrafter
+from specgen.engine.block import verify_as_block
 from specgen.engine.fake import FakeBackend, SoftmaxSampler
 from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy
-from specgen.engine.verify import residual, verify_by_match, verify_by_rejection
+from specgen.engine.verify import (
+    decide_by_rejection,
+    one_by_one,
+    residual,
+    verify_by_match,
+    verify_by_rejection,
+)
 from specgen.types import Distribution, Proposal, Request
 from tests.unit.helpers import vocabulary
 
@@ -109,18 +116,23 @@ def chi_square(found: list[tuple[int, ...]], expected: dict[tuple[int, ...], flo
     return sum((c - e) ** 2 / e for c, e in cells), len(cells)
 
 
+LOSSLESS = pytest.mark.parametrize("rule", [verify_by_rejection, verify_as_block], ids=["rejection", "block"])
+
+
+@LOSSLESS
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("gamma", [1, 3])
-def test_rejection_sampling_gives_the_targets_distribution(draft, gamma):
-    found = answers(verify_by_rejection, gamma, DRAFTS[draft])
+def test_sampled_answers_have_the_targets_distribution(draft, gamma, rule):
+    found = answers(rule, gamma, DRAFTS[draft])
     statistic, n_cells = chi_square(found, exact_probabilities(SoftmaxSampler(0.8)))
     assert statistic < chi_square_bound(n_cells)
 
 
+@LOSSLESS
 @pytest.mark.parametrize("draft", DRAFTS)
-def test_rejection_sampling_keeps_a_target_that_is_cut_itself(draft):
+def test_a_target_that_is_cut_itself_stays_so(draft, rule):
     sampler = SoftmaxSampler(0.8, top_k=3)
-    found = answers(verify_by_rejection, 2, DRAFTS[draft], sampler)
+    found = answers(rule, 2, DRAFTS[draft], sampler)
     statistic, n_cells = chi_square(found, exact_probabilities(sampler))
     assert statistic < chi_square_bound(n_cells)
 
@@ -129,12 +141,12 @@ def test_the_test_sees_a_wrong_rule():
     """Accepting whatever is drafted, or drawing a rejected token from the target itself, must be noticed."""
 
     def without_residual(target, proposal, uniform):
-        decision = verify_by_rejection(target, proposal, uniform)
+        decision = decide_by_rejection(target, proposal, uniform)
         if decision.is_accepted or proposal is None:
             return decision
-        return verify_by_rejection(target, None, uniform)
+        return decide_by_rejection(target, None, uniform)
 
-    found = answers(without_residual, 2, DRAFTS["often right"], n_answers=20_000)
+    found = answers(one_by_one(without_residual), 2, DRAFTS["often right"], n_answers=20_000)
     statistic, n_cells = chi_square(found, exact_probabilities(SoftmaxSampler(0.8)))
     assert statistic > chi_square_bound(n_cells)
 
@@ -150,7 +162,7 @@ def test_a_draft_equal_to_the_target_is_always_accepted():
     same = distribution(0.2, 0.3, 0.5)
     for token in range(3):
         for u in (0.0, 0.5, 0.999999):
-            assert verify_by_rejection(same, Proposal(token, "", 1.0, same), lambda u=u: u).is_accepted
+            assert decide_by_rejection(same, Proposal(token, "", 1.0, same), lambda u=u: u).is_accepted
 
 
 def test_the_residual_is_renormalised_and_has_no_mass_where_the_draft_has_more():
@@ -166,7 +178,7 @@ def test_a_rejected_point_mass_leaves_the_rest_of_the_target():
 
 def test_a_token_without_target_probability_is_never_accepted():
     target = distribution(0.0, 1.0)
-    assert not verify_by_rejection(target, Proposal(0, "", 1.0, distribution(1.0, 0.0)), lambda: 0.0).is_accepted
+    assert not decide_by_rejection(target, Proposal(0, "", 1.0, distribution(1.0, 0.0)), lambda: 0.0).is_accepted
 
 
 def test_drawing_hits_every_token_at_its_quantile():
