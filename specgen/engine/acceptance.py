@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -23,8 +23,12 @@ _DOUBTFUL_SLOPE, _DOUBTFUL_LEVEL = 0.9, -0.7
 _PRIOR_VARIANCE = (0.1, 0.4)
 _DRIFT = (2e-5, 5e-3)
 """Variance that slope and level gain with every tested token."""
-_NEW_TEXT = 0.05
-"""Variance that the level gains from one answer to the next."""
+_NEW_TEXT = 0.15
+"""Variance of the level from one answer to the next, at least."""
+_HOMING = 0.01
+"""Per tested token: how quickly what is usual follows."""
+_USUAL_EVERY = 8
+"""One of so many tested tokens is kept to tell what confidences are usual."""
 _MAX_LOG_ODDS = 6.0
 _N_RECENT = 24
 _PRIOR_CONFIDENCES = (0.4, 0.75, 0.95)
@@ -44,6 +48,8 @@ class Acceptance:
         variance: of slope, their covariance, of level.
         recent: log-odds of the confidences that were tested last, to tell what the next ones may be.
         n_tested: tokens that were tested.
+        usual: the same as `recent`, over many answers.
+        usual_level: the same as `level`, over many answers.
     """
 
     slope: float = _PRIOR_SLOPE
@@ -51,6 +57,8 @@ class Acceptance:
     variance: tuple[float, float, float] = (_PRIOR_VARIANCE[0], 0.0, _PRIOR_VARIANCE[1])
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_N_RECENT))
     n_tested: int = 0
+    usual: deque[float] = field(default_factory=lambda: deque(maxlen=_N_RECENT))
+    usual_level: float | None = None
     _surprise: float = 0.0
 
     @classmethod
@@ -87,6 +95,8 @@ class Acceptance:
     def _observe(self, x: float, is_accepted: float) -> None:
         """One step of the filter: drift, then the Gaussian that is nearest after a Bernoulli trial."""
         self.recent.append(x)
+        if self.n_tested % _USUAL_EVERY == 0 or len(self.usual) < _USUAL_EVERY:
+            self.usual.append(x)
         self.n_tested += 1
         v_slope, v_both, v_level = self.variance
         v_slope, v_level = v_slope + _DRIFT[0], v_level + _DRIFT[1]
@@ -102,6 +112,9 @@ class Acceptance:
             v_both - towards_slope * towards_level / total,
             v_level - towards_level * towards_level / total,
         )
+        gain = max(_HOMING, 1 / self.n_tested)
+        usual = self.level if self.usual_level is None else self.usual_level
+        self.usual_level = usual + gain * (self.level - usual)
         self._notice((is_accepted - predicted) / math.sqrt(weight))
 
     def _notice(self, deviation: float) -> None:
@@ -114,18 +127,20 @@ class Acceptance:
             self._surprise = 0.0
 
     def begin(self) -> None:
-        """A new answer: its text is another, so the level is less sure."""
+        """A new answer: its text is another, so what is usual is expected again, and less sure."""
         v_slope, v_both, v_level = self.variance
-        self.variance = (v_slope, v_both, v_level + _NEW_TEXT)
+        self.variance = (v_slope, v_both, max(v_level, _NEW_TEXT))
+        self.level = self.level if self.usual_level is None else self.usual_level
+        self.recent = self.usual.copy()
         self._surprise = 0.0
 
     def as_data(self) -> dict[str, Any]:
         """Plain data that `from_data` reads."""
         return {
             "slope": self.slope,
-            "level": self.level,
+            "level": self.level if self.usual_level is None else self.usual_level,
             "variance": list(self.variance),
-            "confidences": [_sigmoid(x) for x in self.recent],
+            "confidences": [_sigmoid(x) for x in self.usual],
             "n_tested": self.n_tested,
         }
 
@@ -133,14 +148,11 @@ class Acceptance:
     def from_data(cls, data: Mapping[str, Any]) -> Acceptance:
         """What was learned before."""
         v_slope, v_both, v_level = (float(v) for v in data["variance"])
-        recent: Iterable[float] = (_log_odds(float(c)) for c in data["confidences"])
-        return cls(
-            float(data["slope"]),
-            float(data["level"]),
-            (v_slope, v_both, v_level),
-            deque(recent, maxlen=_N_RECENT),
-            int(data["n_tested"]),
-        )
+        usual = deque((_log_odds(float(c)) for c in data["confidences"]), maxlen=_N_RECENT)
+        level = float(data["level"])
+        known = cls(float(data["slope"]), level, (v_slope, v_both, v_level), usual.copy(), int(data["n_tested"]))
+        known.usual, known.usual_level = usual, level
+        return known
 
 
 def _log_odds(p: float) -> float:

@@ -33,6 +33,9 @@ _LEAST_GAIN = 0.02
 _LOOK_SHARE = 0.02
 """Of the time, at most, for looking whether things have changed."""
 _FIRST_PAUSE, _MAX_PAUSE = 16, 512
+_SECOND_LOOK = 32
+"""Tokens after which an answer gets one more look, whatever it costs, where asking usually pays: beginnings are not
+typical."""
 _MAX_PATIENCE = 4
 _FOREVER = 1 << 30
 _ANSWERS_UNASKED = 8
@@ -49,8 +52,8 @@ _MEMORY = 0.98
 """Per round: how much of what was earned before still counts."""
 _LEANING = 40.0
 """Tokens at the rate of plain decoding that the rate earned so far starts from."""
-_JUDGED_AFTER = 40.0
-"""Plain steps' worth of drafting before it is judged by what it earned."""
+_JUDGED_AFTER, _JUDGED_AT_ONCE = 24.0, 6.0
+"""Plain steps' worth of drafting before it is judged by what it earned; half as much after every failure."""
 _FAILING = 0.97
 _PAYING = 1.05
 """Of the speed of plain decoding: drafting stops below the first, and above the second its failures are forgotten."""
@@ -77,7 +80,11 @@ class AdaptivePolicy:
         self._drafting = _Earnings()  # by rounds with a draft, which tells whether drafting pays
         self._pause = 0  # tokens until the draft model may be asked again
         self._stop = 0  # tokens until anything may be drafted again
+        self._next_stop = _FIRST_PAUSE
+        self._judged_after = _JUDGED_AFTER
         self._patience = 1
+        self._pays_usually: bool | None = None
+        self._has_had_second_look = False
         self._saved_s = 0.0
         self._reason = ""
         self._is_look_due = knowledge.n_unasked >= _ANSWERS_UNASKED
@@ -119,7 +126,7 @@ class AdaptivePolicy:
         """Draft on while one more token promises more than its time, else send the prefix that is worth most."""
         self._made = draft
         n = len(draft)
-        acceptance = self._acceptance_of(draft[-1].source)
+        acceptance = self._acceptance_of(draft[-1].source, n - 1)
         self._survival *= acceptance.predict(draft[-1].confidence)
         self._expected += self._survival
         if self._horizon is None:  # nothing is known: see what the draft believes of itself, and verify all
@@ -138,15 +145,13 @@ class AdaptivePolicy:
         made, n_sent = self._made, round_.n_drafted
         spare = made[n_sent] if n_sent < len(made) else self._spare
         self._learn_costs(round_)
-        for source in dict.fromkeys(proposal.source for proposal in made[:n_sent]):
-            self._learn_acceptance(source, made[:n_sent], round_.n_accepted)
+        for position, proposal in enumerate(made[: min(n_sent, round_.n_accepted + 1)]):
+            self._learn_acceptance(proposal, position, position < round_.n_accepted)
         if round_.would_have_matched is not None and spare is not None:
-            self._acceptance_of(spare.source).observe([spare.confidence], int(round_.would_have_matched))
+            self._learn_acceptance(spare, n_sent, round_.would_have_matched)
         if round_.n_accepted and self._outlook.offered[:1] and made[0].source == self._asked:
-            passed_over = self._outlook.offered[0]
-            self._acceptance_of(passed_over.source).observe(
-                [passed_over.confidence], int(passed_over.token == made[0].token)
-            )
+            passed_over = self._outlook.offered[0]  # it was compared too, as long as the model's token stood
+            self._learn_acceptance(passed_over, 0, passed_over.token == made[0].token)
 
         spent_s = round_.target_s + round_.draft_s
         self._earned.add(round_.n_tokens, spent_s)
@@ -183,7 +188,7 @@ class AdaptivePolicy:
         ask_limit = 0
         if self._asked is not None:
             step_s = self._knowledge.cost.step_s(self._asked) or 0.0
-            outlook = self._acceptance_of(self._asked).outlook()
+            outlook = self._acceptance_of(self._asked, 0).outlook()
             if self._pause <= 0 and step_s:
                 ask_limit = min(self._outlook.ask_limit, self._max_gamma)
                 typical = sum(outlook) / len(outlook)
@@ -201,7 +206,7 @@ class AdaptivePolicy:
         best = max(self._best[0] + _LEAST_GAIN, horizon.asking(0, 1.0, 1.0, self._best[0]))
         survival = expected = 1.0
         for n, proposal in enumerate(self._outlook.offered[: len(self._verify_s) - 1], start=1):
-            survival *= self._acceptance_of(proposal.source).predict(proposal.confidence)
+            survival *= self._acceptance_of(proposal.source, n - 1).predict(proposal.confidence)
             expected += survival
             worth = horizon.worth(expected, n)
             value = max(worth, horizon.asking(n, expected, survival, worth))
@@ -219,14 +224,16 @@ class AdaptivePolicy:
             return min(limit, n_offered + _TRIAL_LENGTH)
         if self._must_measure_plain():
             return 0
-        hopeful = self._acceptance_of(self._asked).outlook(_OPTIMISM)
+        hopeful = self._acceptance_of(self._asked, 0).outlook(_OPTIMISM)
         against_plain = Horizon(self._verify_s, horizon.step_s, hopeful, 1 / self._verify_s[0], limit)
         gain = against_plain.gain(n_offered, self._expected, self._survival)
+        if self._pays_usually is None:
+            self._pays_usually = gain > 0
         if gain > _LEAST_GAIN * (n_offered == 0) and self._is_catching_up_worth_it():
             return limit
         if n_offered:
             return 0
-        if self._acceptance_of(self._asked).n_tested < _NEW:
+        if self._acceptance_of(self._asked, 0).n_tested < _NEW:
             return 1
         return self._look()
 
@@ -279,11 +286,16 @@ class AdaptivePolicy:
         """Leave the draft model alone for so long that looking again costs a small share of the time.
 
         A look costs a draft step, and taking in every token decoded meanwhile: where that alone costs more than the
-        share, nothing is looked at again in this answer. Before it was measured, one early look measures it.
+        share, nothing is looked at again in this answer, but once if asking usually pays. Before it was measured, an
+        early look measures it.
         """
         assert self._horizon is not None
         if self._knowledge.cost.catch_up_s is None:
             self._pause = _FIRST_PAUSE
+            return
+        if self._pays_usually and not self._has_had_second_look:
+            self._pause = _SECOND_LOOK
+            self._has_had_second_look = True
             return
         spare_s = _LOOK_SHARE * self._verify_s[0] - self._catch_up_s()
         pause = max(_FIRST_PAUSE, self._horizon.step_s / spare_s) if spare_s > 0 else _FOREVER
@@ -307,16 +319,19 @@ class AdaptivePolicy:
 
     def _judge(self, plain_s: float) -> None:
         """Stop drafting where it earned less than plain decoding does."""
-        if self._drafting.seconds < _JUDGED_AFTER * plain_s:
+        if self._drafting.seconds < self._judged_after * plain_s:
             return
         gain = self._drafting.rate * plain_s
         if gain < _FAILING:
             self._reason = f"drafting ran at {gain:.2f} of the speed of plain decoding"
-            self._stop = _FIRST_PAUSE * self._patience
-            self._rest()
+            self._stop = self._next_stop
+            self._next_stop = min(2 * self._next_stop, _MAX_PAUSE)
+            self._judged_after = max(self._judged_after / 2, _JUDGED_AT_ONCE)
             self._drafting = _Earnings()
         elif gain > _PAYING:
             self._patience = 1
+            self._next_stop = _FIRST_PAUSE
+            self._judged_after = _JUDGED_AFTER
 
     # After the round.
 
@@ -338,17 +353,18 @@ class AdaptivePolicy:
         if not has_caught_up or known_s is None or step_s < known_s:
             cost.add_step(self._asked, step_s)
 
-    def _acceptance_of(self, source: str) -> Acceptance:
-        """What is known of a drafter; a new one is taken at its word if it is a model, and doubted if it looks up."""
-        make = Acceptance if source == self._asked else Acceptance.doubtful
-        return self._knowledge.acceptance.setdefault(source, make())
+    def _acceptance_of(self, source: str, position: int) -> Acceptance:
+        """What is known of a drafter's token at a position.
 
-    def _learn_acceptance(self, source: str, sent: Sequence[Proposal], n_accepted: int) -> None:
-        """Hand one drafter its part of the draft: its tokens up to the first rejection."""
-        tested = sent[: n_accepted + 1]
-        confidences = [proposal.confidence for proposal in tested if proposal.source == source]
-        n_own = sum(proposal.source == source for proposal in sent[:n_accepted])
-        self._acceptance_of(source).observe(confidences, n_own)
+        Where a text went on differently, what is looked up often fails with its first token; once that stood, the rest
+        mostly stands too. So these are two things to learn, and the first is doubted while it is new.
+        """
+        if source == self._asked or position:
+            return self._knowledge.acceptance.setdefault(source, Acceptance())
+        return self._knowledge.acceptance.setdefault(f"{source}, first token", Acceptance.doubtful())
+
+    def _learn_acceptance(self, proposal: Proposal, position: int, is_accepted: bool) -> None:
+        self._acceptance_of(proposal.source, position).observe([proposal.confidence], int(is_accepted))
 
 
 class _Earnings:

@@ -70,7 +70,8 @@ class Curve:
         """Seconds of passes over 1 to `n_rows` rows; empty without any sample.
 
         A measured width is what was measured. Between two of them it is a straight line, and a little less; beyond
-        the widest it is less steep than before.
+        the widest it is less steep than before, so that it is tried, but far beyond as dear as plain steps: widths are
+        found out by doubling.
         """
         if not self.widths:
             return []
@@ -86,6 +87,8 @@ class Curve:
         seconds[below] *= (1 + _LEAST_ROW * (rows[below] - 1)) / (1 + _LEAST_ROW * (known[0] - 1))
         one = values[0] / (1 + _LEAST_ROW * (known[0] - 1))
         seconds[beyond] += _slope_beyond(known[-1], values[-1], one) * (rows[beyond] - known[-1])
+        far = rows > 2 * known[-1] + 2
+        seconds[far] = np.maximum(seconds[far], one * rows[far])
         return [float(s) for s in seconds]
 
     def _believed(self, width: int) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from specgen.engine.knowledge import Knowledge
 from specgen.pairs.derived import cache_dir
 
-_SCHEMA = 2
+_SCHEMA = 3
 
 Key = Mapping[str, str]
 """What the knowledge is about; any difference makes it another pair."""
