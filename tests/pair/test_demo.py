@@ -21,6 +21,7 @@ from prompts import PROMPTS
 N_THREADS = 2
 N_CTX = 1024
 N_TOKENS = 64
+TEXTS = {kind: texts[0] for kind, texts in PROMPTS.items()}
 
 
 def generate(session: Session, text: str, decoding: Decoding, max_tokens: int = N_TOKENS, stop=()) -> Metrics:
@@ -45,17 +46,17 @@ def sessions(demo):
 
 @pytest.fixture(scope="module")
 def plain(sessions):
-    return {kind: generate(sessions[0], text, Decoding()) for kind, text in PROMPTS.items()}
+    return {kind: generate(sessions[0], text, Decoding()) for kind, text in TEXTS.items()}
 
 
 def stats_of(metrics: Metrics) -> Stats:
     return check_counts(metrics, ended_by_eog=metrics.finish_reason == "stop")
 
 
-@pytest.mark.parametrize("kind", PROMPTS)
+@pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("gamma", [1, 4, 8])
 def test_greedy_text_is_the_same_with_and_without_the_draft(sessions, plain, kind, gamma):
-    metrics = generate(sessions[gamma], PROMPTS[kind], Decoding())
+    metrics = generate(sessions[gamma], TEXTS[kind], Decoding())
     assert metrics.token_ids == plain[kind].token_ids
     assert metrics.text == plain[kind].text
     stats = stats_of(metrics)
@@ -73,7 +74,7 @@ def test_greedy_text_is_the_same_with_and_without_the_draft(sessions, plain, kin
     ids=["repeat", "dry", "presence"],
 )
 def test_penalties_see_the_same_window_with_and_without_the_draft(sessions, sampling):
-    text = PROMPTS["copy"]
+    text = TEXTS["copy"]
     plain = generate(sessions[0], text, Decoding(sampling))
     drafted = generate(sessions[4], text, Decoding(sampling))
     assert drafted.token_ids == plain.token_ids
@@ -84,15 +85,15 @@ def test_penalties_see_the_same_window_with_and_without_the_draft(sessions, samp
 @pytest.mark.parametrize("gamma", [1, 4, 8])
 def test_sample_and_match_gives_the_text_of_the_seed(sessions, gamma):
     decoding = Decoding(SamplingParams(temperature=0.8, seed=7), AcceptRule.MATCH)
-    plain = generate(sessions[0], PROMPTS["story"], decoding)
-    assert generate(sessions[gamma], PROMPTS["story"], decoding).token_ids == plain.token_ids
+    plain = generate(sessions[0], TEXTS["story"], decoding)
+    assert generate(sessions[gamma], TEXTS["story"], decoding).token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("accept", [AcceptRule.BLOCK, AcceptRule.REJECT])
 def test_sampling_repeats_itself_with_a_seed_and_not_without(sessions, accept):
     def text(seed):
         decoding = Decoding(SamplingParams(temperature=0.8, seed=seed), accept)
-        return generate(sessions[4], PROMPTS["story"], decoding).text
+        return generate(sessions[4], TEXTS["story"], decoding).text
 
     assert text(1) == text(1) != text(2)
 
@@ -110,13 +111,13 @@ def test_an_emoji_answer_never_shows_a_replacement_character(sessions, gamma):
 def test_a_stop_string_cuts_the_text_at_the_same_place(sessions, plain):
     whole = plain["code"].text
     stop = whole[40:46]
-    cut = generate(sessions[8], PROMPTS["code"], Decoding(), stop=(stop,))
+    cut = generate(sessions[8], TEXTS["code"], Decoding(), stop=(stop,))
     assert cut.text == whole[: whole.index(stop)]
     assert cut.finish_reason == "stop"
 
 
 def test_a_second_shorter_prompt_gives_the_text_of_a_fresh_process(sessions, demo):
-    generate(sessions[4], PROMPTS["story"], Decoding())
+    generate(sessions[4], TEXTS["story"], Decoding())
     second = generate(sessions[4], "Hi.", Decoding())
     with Session(demo.target, demo.draft, SessionParams(n_threads=N_THREADS, gamma=4)) as fresh:
         assert generate(fresh, "Hi.", Decoding()).token_ids == second.token_ids
