@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from specgen.errors import DownloadError, ModelNotFoundError
-from specgen.pairs.registry import PackagedModel
+from specgen.pairs.sources import PackagedModel
 
 Progress = Callable[[str, float], None]
 """Called with what is being made and the fraction that is done."""

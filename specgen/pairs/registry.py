@@ -9,27 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from specgen.errors import ConfigError
+from specgen.pairs.sources import PackagedModel
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """A model made on this machine from a GGUF file inside an installed Python package.
-
-    Attributes:
-        package: name to install.
-        module: importable name, to find the file.
-        file: path inside the module.
-        sha256: of that file.
-        quant: precision to derive.
-    """
-
-    package: str
-    module: str
-    file: str
-    sha256: str
-    quant: str
 
 
 @dataclass(frozen=True, slots=True)
