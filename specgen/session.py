@@ -27,6 +27,7 @@ from specgen.engine.drafter import Drafter
 from specgen.engine.knowledge import Knowledge
 from specgen.engine.loop import Engine
 from specgen.engine.policy import FixedPolicy, Policy
+from specgen.engine.sampling import Sampler
 from specgen.engine.verify import Rule, Uniform, verify_by_match, verify_by_rejection
 from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryError
 from specgen.llama import library
@@ -40,6 +41,9 @@ from specgen.types import AcceptRule, DraftType, SamplingParams
 
 DEFAULT_CONTEXT = 4096
 _DRAFT_ROWS = 1
+_MIN_SHORTLIST = 40
+"""Candidates from a device that chooses: fewer would make a confidence of little meaning."""
+_MAX_SHORTLIST = 512
 _RULES: dict[AcceptRule, Rule] = {
     AcceptRule.BLOCK: verify_as_block,
     AcceptRule.REJECT: verify_by_rejection,
@@ -185,9 +189,9 @@ class Session:
             elif draft is not None:
                 unknown = range(target.n_vocab, draft.n_vocab)  # the target cannot take these in
                 sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, [*banned, *unknown])
-                drafters.append(
-                    ModelDrafter(draft, sampler, _uniform_maker(sampling.seed, stream=1), self._is_cancelled)
-                )
+                shortlist = draft.shortlist if _is_short(draft, sampler) else None
+                make_uniform = _uniform_maker(sampling.seed, stream=1)
+                drafters.append(ModelDrafter(draft, sampler, make_uniform, self._is_cancelled, shortlist))
         return Engine(
             target,
             make_sampler(target.vocabulary, sampling, self.target.n_ctx_train, banned),
@@ -292,6 +296,16 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _is_short(draft: LlamaBackend, sampler: Sampler) -> bool:
+    """Have the draft's device choose the candidates, where that saves a row of logits its way to this process.
+
+    On the CPU there is no way to save, and its own top-k takes longer than looking for the best here.
+    """
+    n = sampler.n_candidates
+    wants = draft.model.device_names != ("CPU",) and n is not None and n <= _MAX_SHORTLIST
+    return draft.shorten(max(n or 0, _MIN_SHORTLIST) if wants else 0) and wants
 
 
 def _no_verify(backend: LlamaBackend, role: str) -> str:

@@ -13,9 +13,12 @@ import numpy as np
 from specgen.engine.backend import Backend
 from specgen.engine.sampling import Sampler
 from specgen.engine.verify import Uniform
-from specgen.types import FloatArray, Proposal
+from specgen.types import FloatArray, IntArray, Proposal
 
 NAME = "model"
+
+Shortlister = Callable[[Sequence[int]], tuple[IntArray, FloatArray]]
+"""Decodes tokens, and returns the likeliest next ones in the order of their ids, with their logits."""
 
 _MAX_CATCH_UP = 16
 """More tokens than this are taken in by passes of their own, before the draft: they count as prefill, and a plain pass
@@ -30,6 +33,9 @@ class ModelDrafter:
         sampler: where proposals come from. Greedy proposals are point masses; others carry their distribution.
         make_uniform: random numbers of one sequence, not shared with the target's.
         is_cancelled: asked between the passes that catch up; nothing is proposed once it says yes.
+        shortlist: replaces whole rows of logits, where the device can choose among 100,000 candidates before they cross
+            a bus. It must return at least what `sampler.n_candidates` says; confidences are relative to what it
+            returns.
     """
 
     names = (NAME,)
@@ -40,8 +46,10 @@ class ModelDrafter:
         sampler: Sampler,
         make_uniform: Callable[[], Uniform],
         is_cancelled: Callable[[], bool] = lambda: False,
+        shortlist: Shortlister | None = None,
     ) -> None:
         self._backend = backend
+        self._shortlist = shortlist
         self._sampler = sampler
         self._make_uniform = make_uniform
         self._uniform = make_uniform()
@@ -83,14 +91,14 @@ class ModelDrafter:
         self._is_lost = self._is_lost or max(history[self._backend.n_past :]) >= self._backend.n_vocab
         if self._is_lost or max(drafted, default=0) >= self._backend.n_vocab or sampler.is_finished():
             return
-        logits = self._catch_up([*history, *drafted] if drafted else history)
-        while logits is not None:
-            proposal = self._choose(sampler, logits)
+        behind = self._catch_up([*history, *drafted] if drafted else history)
+        while behind:
+            proposal = self._next(sampler, behind)
             yield proposal
             sampler.accept(proposal.token)
             if sampler.is_finished():
                 return
-            logits = self._backend.eval([proposal.token], n_rows=1)[0]
+            behind = [proposal.token]
 
     def commit(self, n_valid: int) -> None:
         """Drop what was drafted and rejected from the draft's cache."""
@@ -106,41 +114,46 @@ class ModelDrafter:
         """Seconds inside the draft model for passes that only catch up."""
         return self._prefill_s
 
-    def _catch_up(self, history: Sequence[int]) -> FloatArray | None:
-        """Take in what the cache lacks of `history`; the logits after its last token, or None when cancelled."""
+    def _catch_up(self, history: Sequence[int]) -> Sequence[int]:
+        """Take in what the cache lacks of `history` but its end; that end, for the next pass; nothing if cancelled."""
         behind = history[self._backend.n_past :]
         if len(behind) > _MAX_CATCH_UP:
             before_s = self._backend.busy_s
             n_pass = self._backend.capabilities.max_batch
             for start in range(0, len(behind) - 1, n_pass):
                 if self._is_cancelled():
-                    return None
+                    return ()
                 self._backend.eval(behind[start : min(start + n_pass, len(behind) - 1)], n_rows=0)
             self._prefill_s += self._backend.busy_s - before_s
             behind = behind[-1:]
-        row: FloatArray = self._backend.eval(behind, n_rows=1)[0]
-        return row
+        return behind
 
-    def _choose(self, sampler: Sampler, logits: FloatArray) -> Proposal:
-        if sampler.is_greedy:
+    def _next(self, sampler: Sampler, tokens: Sequence[int]) -> Proposal:
+        """What follows `tokens`, which the model takes in now."""
+        ids: IntArray | None = None
+        if self._shortlist is not None:
+            ids, logits = self._shortlist(tokens)
+            distribution = sampler.distribution_among(ids, logits)
+        else:
+            logits = self._backend.eval(tokens, n_rows=1)[0]
             distribution = sampler.distribution(logits)
-            token = int(distribution.ids[0])
-            return Proposal(token, NAME, _confidence(logits, token))
-        distribution = sampler.distribution(logits)
-        token = distribution.draw(self._uniform())
-        return Proposal(token, NAME, distribution.prob(token), distribution)
+        if not sampler.is_greedy:
+            token = distribution.draw(self._uniform())
+            return Proposal(token, NAME, distribution.prob(token), distribution)
+        token = int(distribution.ids[0])
+        return Proposal(token, NAME, _confidence(logits, token if ids is None else int(np.searchsorted(ids, token))))
 
 
-def _confidence(logits: FloatArray, token: int) -> float:
-    """The softmax probability of `token`.
+def _confidence(logits: FloatArray, index: int) -> float:
+    """The softmax probability of one candidate.
 
-    Over the whole row: a hundred thousand unlikely tokens can weigh as much as the likeliest. In place and in 32 bits,
-    which costs less than looking for those that can be left out, and is exact to six digits.
+    Over a whole row where there is one: a hundred thousand unlikely tokens can weigh as much as the likeliest. In place
+    and in 32 bits, which costs less than looking for those that can be left out, and is exact to six digits.
 
     Args:
-        logits: (n_vocab,) float32; overwritten.
-        token: an id with a finite logit.
+        logits: (n,) float32; overwritten.
+        index: of a finite one.
     """
     np.subtract(logits, logits.max(), out=logits)
     np.exp(logits, out=logits)
-    return float(logits[token] / logits.sum())
+    return float(logits[index] / logits.sum())

@@ -12,7 +12,7 @@ import numpy as np
 
 from specgen.engine.backend import Capabilities, MemoryKind
 from specgen.errors import BackendError
-from specgen.types import Distribution, FloatArray, Proposal
+from specgen.types import Distribution, FloatArray, IntArray, Proposal
 
 Script = Callable[[Sequence[int]], FloatArray]
 """Logits (n_vocab,) of the token that follows a prefix."""
@@ -207,6 +207,12 @@ class SoftmaxSampler:
 
     def accept(self, token: int) -> None:
         """Nothing to remember."""
+
+    n_candidates = None
+
+    def distribution_among(self, ids: IntArray, logits: FloatArray) -> Distribution:
+        """Never asked: it needs the whole row."""
+        raise NotImplementedError
 
     def is_finished(self) -> bool:
         """Never."""

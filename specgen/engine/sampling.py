@@ -31,6 +31,18 @@ class Sampler(Protocol):
                 afterwards.
         """
 
+    @property
+    def n_candidates(self) -> int | None:
+        """How many of the likeliest tokens hold all that a distribution needs; None where it can need any token."""
+
+    def distribution_among(self, ids: IntArray, logits: FloatArray) -> Distribution:
+        """The distribution of the next token, from the likeliest ones alone.
+
+        Args:
+            ids: (n,) int32 in rising order, at least the `n_candidates` likeliest.
+            logits: (n,) float32, theirs.
+        """
+
     def accept(self, token: int) -> None:
         """`token` was generated: penalties, grammar and the like move on."""
 
@@ -39,6 +51,14 @@ class Sampler(Protocol):
 
     def fork(self) -> Sampler:
         """A copy whose `accept` does not touch this one; may be the sampler itself when nothing has state."""
+
+
+def without(banned: IntArray, ids: IntArray, logits: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Candidates that may be generated."""
+    if not banned.size:
+        return ids, logits
+    is_allowed = ~np.isin(ids, banned)
+    return ids[is_allowed], logits[is_allowed]
 
 
 class GreedySampler:
@@ -61,6 +81,16 @@ class GreedySampler:
         if self._banned.size:
             logits[self._banned] = -np.inf
         return point_mass(int(logits.argmax()))
+
+    @property
+    def n_candidates(self) -> int:
+        """The best one behind all that are never wanted."""
+        return self._banned.size + 1
+
+    def distribution_among(self, ids: IntArray, logits: FloatArray) -> Distribution:
+        """A point mass at the largest logit; the lowest id wins a tie."""
+        ids, logits = without(self._banned, ids, logits)
+        return point_mass(int(ids[logits.argmax()]))
 
     def accept(self, token: int) -> None:
         """Nothing to remember."""

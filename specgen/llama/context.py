@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from specgen.engine.backend import Capabilities, MemoryKind
 from specgen.errors import BackendError, ModelLoadError, NotEnoughMemoryError
 from specgen.llama import library
 from specgen.llama.model import LlamaModel
+from specgen.llama.native import NativeSampler, chain_of
 from specgen.llama.vocabulary import LlamaVocabulary
-from specgen.types import FloatArray
+from specgen.types import FloatArray, IntArray
+
+_Result = TypeVar("_Result")
 
 MAX_BATCH_CPU = 128
 """Tokens of one pass on the CPU: wide enough to be bound by arithmetic, short enough for Ctrl-C."""
@@ -112,6 +115,8 @@ class LlamaBackend:
         self._n_snapshots = 0
         self.busy_s = 0.0
         self.capabilities = _capabilities(lib, model, self._handle, params.max_rows, max_batch)
+        self._n_shortlist = 0
+        self._shortlist_sampler: NativeSampler | None = None
         self._make_batch(max_batch)
 
     def _make_batch(self, max_batch: int) -> None:
@@ -126,6 +131,32 @@ class LlamaBackend:
 
     def eval(self, tokens: Sequence[int], n_rows: int, pad_to: int = 1) -> FloatArray:
         """One `llama_decode`; see Backend.eval."""
+        return self._pass(tokens, n_rows, pad_to, lambda: self._logits(n_rows))
+
+    def shortlist(self, tokens: Sequence[int]) -> tuple[IntArray, FloatArray]:
+        """Decode `tokens` in one pass; the likeliest next ones, in the order of their ids, with their logits.
+
+        The model's own device has chosen them; a whole row of logits never leaves it. As many as `shorten` asked for.
+        """
+        return self._pass(tokens, 1, 1, self._candidates)
+
+    def shorten(self, n: int) -> bool:
+        """From now on return the `n` likeliest tokens of a pass (`shortlist`), or whole rows (`eval`) where `n` is 0.
+
+        Returns:
+            Whether it is so: a device that cannot choose leaves everything as it is.
+        """
+        if n == self._n_shortlist:
+            return True
+        # A chain serves one context once, and must outlive its use there.
+        sampler = chain_of([self._lib.llama_sampler_init_top_k(n)]) if n else None
+        if not self._lib.llama_set_sampler(self._handle, 0, sampler.handle if sampler else None) and n:
+            return False
+        self._shortlist_sampler, self._n_shortlist = sampler, n
+        return True
+
+    def _pass(self, tokens: Sequence[int], n_rows: int, pad_to: int, fetch: Callable[[], _Result]) -> _Result:
+        """Decode, and fetch the result while the clock runs."""
         start_s = time.perf_counter()
         n, n_past = len(tokens), self.n_past
         n_padded = -(-n // pad_to) * pad_to
@@ -150,13 +181,25 @@ class LlamaBackend:
                 f"{self.model.path.name}: llama_decode failed with status {status} on {n_padded} tokens at {n_past}",
                 "use a smaller --ctx-size, or -v for llama.cpp's log",
             )
-        rows = self._logits(n_rows)  # waits for the device
+        result = fetch()  # waits for the device
         self.n_past = n_past + n_padded
         self._n_snapshots = n_padded - 1
         if n_padded > n:
             self.rollback(n_past + n)
         self.busy_s += time.perf_counter() - start_s
-        return rows
+        return result
+
+    def _candidates(self) -> tuple[IntArray, FloatArray]:
+        """What the device kept of the pass's last row."""
+        lib, handle = self._lib, self._handle
+        ids = lib.llama_get_sampled_candidates_ith(handle, -1)  # waits for the device
+        logits = lib.llama_get_sampled_logits_ith(handle, -1)
+        n = int(lib.llama_get_sampled_candidates_count_ith(handle, -1))
+        if not n or not ids or not logits or n != lib.llama_get_sampled_logits_count_ith(handle, -1):
+            raise BackendError(f"{self.model.path.name}: llama.cpp returned no candidates")
+        kept = np.ctypeslib.as_array(ids, (n,))
+        order = kept.argsort()
+        return kept[order], np.ctypeslib.as_array(logits, (n,))[order]
 
     def _logits(self, n_rows: int) -> FloatArray:
         """The pass's rows; llama.cpp keeps them side by side in batch order."""

@@ -24,6 +24,11 @@ class NativeSampler:
         self._lib = library.load()
         self._handle = handle
 
+    @property
+    def handle(self) -> Any:
+        """`llama_sampler *`, for as long as this object lives."""
+        return self._handle
+
     def apply(self, ids: IntArray, logits: FloatArray) -> tuple[IntArray, FloatArray]:
         """What the sampler makes of some candidates.
 

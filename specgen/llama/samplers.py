@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specgen.engine.sampling import GreedySampler, Sampler
+from specgen.engine.sampling import GreedySampler, Sampler, without
 from specgen.errors import ConfigError, SpecgenError
 from specgen.llama import library
 from specgen.llama.grammar import Grammar
@@ -92,6 +92,16 @@ class ChainSampler:
             if self._grammar.allows(np.array([best], dtype=np.int32))[0]:
                 return point_mass(best)
         return self._finish(*self._candidates(logits))
+
+    @property
+    def n_candidates(self) -> int | None:
+        """What top-k keeps, where nothing before it looks at single tokens."""
+        n_first = n_kept(self._params)
+        return None if self._grammar or self._adjust or not n_first else n_first + self._banned.size
+
+    def distribution_among(self, ids: IntArray, logits: FloatArray) -> Distribution:
+        """What the chain leaves of the likeliest tokens."""
+        return self._finish(*without(self._banned, ids, logits))
 
     def _candidates(self, logits: FloatArray) -> tuple[IntArray, FloatArray]:
         """As few allowed tokens as decide the rest of the chain, in id order, with bias and penalties applied."""

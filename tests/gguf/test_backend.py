@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from itertools import islice
+
 import numpy as np
 import pytest
 
+from specgen.drafting.model import ModelDrafter
 from specgen.engine.backend import MemoryKind
 from specgen.errors import BackendError, ModelLoadError
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend
 from specgen.llama.model import LlamaModel
+from specgen.llama.samplers import make_sampler
+from specgen.types import SamplingParams
 from tests.gguf.helpers import assert_close, backend_of, feed, fresh_logits, some_tokens
 
 KINDS = {
@@ -328,3 +334,47 @@ def test_an_encoder_is_refused(path):
     with LlamaModel(path) as model, pytest.raises(ModelLoadError, match="encoder: it does not generate") as caught:
         LlamaBackend(model, ContextParams(n_ctx=512, max_rows=1, n_threads=1)).close()
     assert caught.value.hint
+
+
+@UNLIMITED
+def test_a_device_that_chooses_returns_the_likeliest_tokens_with_their_very_logits(path):
+    with backend_of(path) as backend:
+        row = backend.eval(TEXT[:20], 1)[0].copy()
+        for n in (8, 3):
+            backend.rollback(0)
+            assert backend.shorten(n)
+            ids, logits = backend.shortlist(TEXT[:20])
+            assert ids.tolist() == sorted(np.argsort(-row)[:n].tolist())
+            assert logits.tolist() == row[ids].tolist()
+        backend.rollback(0)
+        assert backend.shorten(0)
+        assert_close(backend.eval(TEXT[:20], 1), row[None])
+
+
+@UNLIMITED
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(),
+        SamplingParams(temperature=0.8, top_k=8, seed=3),
+        SamplingParams(temperature=1.2, top_k=3, top_p=0.8),
+    ],
+    ids=["greedy", "sampled", "cut"],
+)
+def test_a_draft_is_the_same_whoever_chooses_its_candidates(path, sampling):
+    with backend_of(path) as backend:
+        sampler = make_sampler(backend.vocabulary, sampling, 512, banned=[int(TEXT[0]), int(TEXT[1])])
+        drafts = []
+        for shortlist in (None, backend.shortlist):
+            backend.rollback(0)
+            backend.shorten(64 if shortlist else 0)
+            drafter = ModelDrafter(backend, sampler, lambda: random.Random(0).random, shortlist=shortlist)
+            drafter.begin(TEXT[:30])
+            drafts.append(list(islice(drafter.propose(TEXT[:30]), 6)))
+        (whole, short) = drafts
+        assert [proposal.token for proposal in whole] == [proposal.token for proposal in short]
+        for from_row, from_list in zip(whole, short, strict=True):
+            if sampling.is_greedy:  # relative to the list: never less, and near where the list holds nearly all
+                assert from_row.confidence - 1e-6 <= from_list.confidence <= 1
+            else:
+                assert from_list.confidence == pytest.approx(from_row.confidence, rel=1e-6)
