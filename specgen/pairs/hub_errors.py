@@ -1,7 +1,7 @@
 """What goes wrong between this machine and the Hub, as specgen's own errors: the only place that knows both.
 
-The Hub says why it refuses in a status and an `X-Error-Code`; huggingface_hub's exceptions carry them in a response, and
-those of urllib in the exception. Exceptions of the HTTP library below are not told apart by class: it changes with
+The Hub says why it refuses in a status and an `X-Error-Code`; huggingface_hub's exceptions carry them in a response,
+those of urllib themselves. Exceptions of the HTTP library below are not told apart by class: it changes with
 huggingface_hub's releases.
 """
 

@@ -32,7 +32,7 @@ class Patience:
 
     def wait_s(self, n_failed: int, error: TransientError) -> float:
         """Seconds to wait after so many failures in a row."""
-        return min(self.longest_wait_s, max(error.retry_after_s, self.first_wait_s * 2 ** (n_failed - 1)))
+        return min(self.longest_wait_s, max(error.retry_after_s, self.first_wait_s * 2.0 ** (n_failed - 1)))
 
 
 QUESTION = Patience(n_attempts=3, timeout_s=float(constants.HF_HUB_ETAG_TIMEOUT))
