@@ -1,6 +1,6 @@
 """A Hub on localhost that speaks real HTTP, with the faults that real ones have.
 
-Names are resolved at one origin (localhost) and redirected to another (127.0.0.1), as the Hub does it with its storage.
+Names are resolved at one origin (127.0.0.1) and redirected to another (localhost), as the Hub does it with its storage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -106,7 +106,7 @@ class FakeHub:
 
     @property
     def endpoint(self) -> str:
-        return f"http://localhost:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     def add(self, repo: str, file: str, data: bytes, **faults: Any) -> Content:
         self.files[repo, file] = content = Content(data, **faults)
@@ -180,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Repo-Commit": COMMIT,
             "X-Linked-Size": str(len(content.data)),
             "X-Linked-Etag": f'"{content.sha256}"',
-            "Location": f"http://127.0.0.1:{self.hub.port}/stored/{repo}/{file}",
+            "Location": f"http://localhost:{self.hub.port}/stored/{repo}/{file}",
         }
         self._say(302, headers)
 
@@ -228,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
         repo, revision = (unquote(part) for part in found.groups()) if found else ("", "")
         if self._refuses(repo, revision):
             return
-        names = json.loads(body)["paths"]
+        names = parse_qs(body.decode())["paths"]
         known = [(name, self.hub.files[repo, name]) for name in names if (repo, name) in self.hub.files]
         self._say_json([{"type": "file", "path": name, **_listed(content)} for name, content in known])
 

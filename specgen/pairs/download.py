@@ -294,9 +294,10 @@ class _Download:
 
     def _check_unfinished(self, file: IO[bytes]) -> None:
         """Hash what an earlier run has left; too much of it is none."""
-        if os.fstat(file.fileno()).st_size > self._remote.size:
+        n_left = os.fstat(file.fileno()).st_size
+        if n_left > self._remote.size:
             file.truncate(0)
-        while chunk := file.read(CHUNK_BYTES):
+        while self._n_bytes < n_left and (chunk := file.read(CHUNK_BYTES)):
             self._take(chunk, State.CHECKING)
 
     def _fetch(self, file: IO[bytes]) -> None:

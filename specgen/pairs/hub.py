@@ -7,6 +7,7 @@ HF_HUB_OFFLINE are honoured by it.
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -156,6 +157,12 @@ def list_files(file: HubFile, names: Sequence[str], patience: Patience = QUESTIO
     return ask(question, patience)
 
 
+def url_of(file: HubFile) -> str:
+    """Where the Hub answers for a file."""
+    revision, path = urllib.parse.quote(file.revision, safe=""), urllib.parse.quote(file.file)
+    return f"{constants.ENDPOINT}/{file.repo}/resolve/{revision}/{path}"
+
+
 def check_names(file: HubFile) -> None:
     """Names that could leave the cache folder, or ask for something else than they say, are refused.
 
@@ -170,15 +177,14 @@ def check_names(file: HubFile) -> None:
 
 
 def _head(file: HubFile, patience: Patience) -> RemoteFile:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub import get_hf_file_metadata
 
     require_online(file)
 
     def question() -> RemoteFile:
         with translated(file):
-            url = hf_hub_url(file.repo, file.file, revision=file.revision, endpoint=constants.ENDPOINT)
             found = get_hf_file_metadata(
-                url, timeout=patience.timeout_s, endpoint=constants.ENDPOINT, library_name="specgen"
+                url_of(file), timeout=patience.timeout_s, endpoint=constants.ENDPOINT, library_name="specgen"
             )
         if found.commit_hash is None or found.size is None:
             raise DownloadError(

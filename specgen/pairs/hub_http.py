@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 from huggingface_hub import constants
 
-from specgen.pairs.hub import RemoteFile, check_names
+from specgen import __version__
+from specgen.pairs.hub import RemoteFile, check_names, url_of
 from specgen.pairs.hub_errors import TransientError, require_online, translated
 from specgen.pairs.patience import QUESTION, Patience, ask
 from specgen.pairs.sources import HubFile
@@ -74,7 +75,7 @@ def open_body(file: HubFile, start: int, stop: int | None = None, timeout_s: flo
     """
     require_online(file)
     with translated(file):
-        request = urllib.request.Request(_url(file), headers=_headers())
+        request = urllib.request.Request(url_of(file), headers=_headers())
         if start or stop is not None:
             request.add_header("Range", f"bytes={start}-{'' if stop is None else stop - 1}")
         body = _open(file, request, start, timeout_s)
@@ -89,6 +90,7 @@ def _open(file: HubFile, request: urllib.request.Request, start: int, timeout_s:
         response = _opener().open(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         if error.code != 416:
+            error.close()  # what it says is in its headers
             raise
         with error:
             return Body(start, _ranged(error.headers)[1], file, None)
@@ -182,16 +184,12 @@ def _tls() -> ssl.SSLContext:
 
 
 def _headers() -> dict[str, str]:
-    """The user's token, and who asks."""
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # public, not in __all__
+    """The user's token, and who asks. The Hub library's own headers cost a request for a list of coding agents."""
+    from huggingface_hub import get_token
 
-    headers: dict[str, str] = build_hf_headers(library_name="specgen")
-    return headers
-
-
-def _url(file: HubFile) -> str:
-    revision, path = urllib.parse.quote(file.revision, safe=""), urllib.parse.quote(file.file)
-    return f"{constants.ENDPOINT}/{file.repo}/resolve/{revision}/{path}"
+    token = get_token()
+    agent = {"User-Agent": f"specgen/{__version__}"}
+    return agent | {_AUTHORIZATION: f"Bearer {token}"} if token else agent
 
 
 def _origin(url: str) -> tuple[str, str]:

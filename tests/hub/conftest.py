@@ -31,9 +31,14 @@ def home(tmp_path, monkeypatch, hub) -> Path:
     """An empty home folder with the Hub's cache in it, for code of this process."""
     for name in ("HF_TOKEN", "LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SPECGEN_CACHE", str(tmp_path / "specgen"))
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))

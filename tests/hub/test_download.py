@@ -317,7 +317,7 @@ def test_all_shards_come_and_the_first_stands_for_them(hub):
 
 def test_a_missing_shard_is_named(hub):
     hub.add(REPO, "m-00001-of-00002.gguf", DATA)
-    with pytest.raises(ModelNotFoundError, match="m-00002-of-00002.gguf"):
+    with pytest.raises(ModelNotFoundError, match=r"m-00002-of-00002\.gguf"):
         get(HubFile(REPO, "m-00001-of-00002.gguf"))
 
 
