@@ -157,6 +157,22 @@ def list_files(file: HubFile, names: Sequence[str], patience: Patience = QUESTIO
     return ask(question, patience)
 
 
+def hub_file(word: str) -> HubFile:
+    """The file that `hf:owner/repo/path@revision` names; without a revision, main.
+
+    Raises:
+        ConfigError: the word has another form.
+    """
+    path, _, revision = word.removeprefix("hf:").partition("@")
+    owner, _, rest = path.partition("/")
+    name, _, file = rest.partition("/")
+    if not word.startswith("hf:") or not file:
+        raise ConfigError(f"{word!r} is not a file of the Hub", "write hf:owner/repo/file.gguf, or add @revision")
+    found = HubFile(f"{owner}/{name}", file, revision or "main")
+    check_names(found)
+    return found
+
+
 def url_of(file: HubFile) -> str:
     """Where the Hub answers for a file."""
     revision, path = urllib.parse.quote(file.revision, safe=""), urllib.parse.quote(file.file)
