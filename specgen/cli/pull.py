@@ -11,7 +11,7 @@ def pull(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="hf:OWNER/REPO/FILE[@REVISION]...", help="Files of the Hub; of a split model the first."
+            metavar="hf:OWNER/REPO/FILE[@REVISION]...", help="Files of the Hub; the first of a split model."
         ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be fetched, and where to.")] = False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from pathlib import Path
 
 from tests.cli.command import end
 from tests.hub.conftest import DATA, FILE, REPO
@@ -15,7 +17,7 @@ def test_it_prints_the_path_and_nothing_else_on_stdout(specgen, hub):
     found = specgen("pull", NAME, "-q")
     assert found.code == 0, found.stderr
     (path,) = found.stdout.splitlines()
-    assert open(path, "rb").read() == DATA  # noqa: PTH123, SIM115
+    assert Path(path).read_bytes() == DATA
     assert found.err == b""
 
 
@@ -31,6 +33,10 @@ def test_killed_half_way_it_goes_on_from_there(specgen, hub):
     content = hub.add(REPO, FILE, DATA, pause_at=len(DATA) // 2)
     process = specgen.start("pull", NAME)
     assert hub.paused.wait(30)
+    deadline = time.monotonic() + 30
+    while sum(path.stat().st_size for path in specgen.folder.rglob("*.incomplete")) < 0.4 * len(DATA):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     end(process)
     content.pause_at = None
