@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from specgen import __version__
+from specgen.cli.pull import pull
 from specgen.cli.run import run
 from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, StdoutClosed, UsageError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(pull)
 
 
 def _print_version(is_wanted: bool) -> None:
