@@ -32,11 +32,11 @@ from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryEr
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
 from specgen.llama.grammar import Grammar
-from specgen.llama.model import ALL_LAYERS, LlamaModel, check_gguf
+from specgen.llama.model import LlamaModel, check_gguf
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
 from specgen.pairs.learned import machine, recall, remember
-from specgen.types import AcceptRule, DraftType, SamplingParams
+from specgen.types import ALL_LAYERS, AcceptRule, DraftType, SamplingParams
 
 DEFAULT_CONTEXT = 4096
 _DRAFT_ROWS = 1

@@ -13,9 +13,8 @@ import psutil
 from specgen.cli._corpus import read_corpus
 from specgen.errors import ConfigError, UsageError
 from specgen.llama.devices import gpus
-from specgen.llama.model import ALL_LAYERS
 from specgen.session import SessionParams
-from specgen.types import DraftType, SamplingParams
+from specgen.types import ALL_LAYERS, DraftType, SamplingParams
 
 Note = Callable[[str], None]
 

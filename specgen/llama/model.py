@@ -11,10 +11,9 @@ from typing import Any, Self
 
 from specgen.errors import ModelLoadError, ModelNotFoundError
 from specgen.llama import library
-from specgen.llama.devices import gpus
+from specgen.llama.devices import gpus, handles_of
 from specgen.llama.vocabulary import LlamaVocabulary
-
-ALL_LAYERS = -1
+from specgen.types import ALL_LAYERS, Placement
 
 _SIGNS_OF_A_CUT = ("corrupted or incomplete", "failed to read", "failed to seek", "file size", "invalid ggml type")
 
@@ -33,6 +32,7 @@ class LlamaModel:
         path: a GGUF file, the first shard of a split model.
         n_gpu_layers: layers on a GPU; ALL_LAYERS for all, 0 for none.
         on_progress: told how far loading is.
+        devices, tensor_split: as in `Placement`.
 
     Raises:
         ModelNotFoundError: no such file.
@@ -40,12 +40,20 @@ class LlamaModel:
         LoadCancelledError: `on_progress` returned False.
     """
 
-    def __init__(self, path: Path, n_gpu_layers: int = ALL_LAYERS, on_progress: Progress = lambda _: True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        n_gpu_layers: int = ALL_LAYERS,
+        on_progress: Progress = lambda _: True,
+        devices: tuple[str, ...] = (),
+        tensor_split: tuple[float, ...] = (),
+    ) -> None:
         check_gguf(path)
         lib = library.load()
         self._lib = lib
         self.path = path
         self.n_gpu_layers = n_gpu_layers
+        self.placement = Placement(n_gpu_layers, devices, tensor_split)
         start_s = time.perf_counter()
         is_cancelled = False
 
@@ -56,6 +64,12 @@ class LlamaModel:
 
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
+        if devices:
+            handles = handles_of(devices)
+            params.devices = ctypes.addressof(handles)
+        if tensor_split:
+            parts = (ctypes.c_float * lib.llama_max_devices())(*tensor_split)
+            params.tensor_split = parts
         params.progress_callback = lib.llama_progress_callback(progress)
         with library.collect_errors() as errors:
             self._handle: Any = lib.llama_model_load_from_file(os.fsencode(path), params)
@@ -119,8 +133,9 @@ class LlamaModel:
     @property
     def device_names(self) -> tuple[str, ...]:
         """Where its layers are."""
-        offloaded = [gpu.name for gpu in gpus()] if self.n_gpu_layers != 0 else []
-        return tuple(offloaded) or ("CPU",)
+        if self.placement.is_on_cpu:
+            return ("CPU",)
+        return self.placement.devices or tuple(gpu.name for gpu in gpus()) or ("CPU",)
 
     def close(self) -> None:
         """Free the weights."""
