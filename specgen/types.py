@@ -63,6 +63,10 @@ class Placement:
         return self.n_gpu_layers == 0 or self.devices == ("CPU",)
 
 
+ANYWHERE = Placement()
+"""All layers on the GPUs, on the CPU where there are none."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """llama.cpp's sampling settings under llama.cpp's names, with its defaults except temperature.

@@ -161,6 +161,13 @@ def abandon_stdout() -> None:
     os.close(descriptor)
 
 
+def silence_stdout() -> None:
+    """Keep native code that prints from reaching stdout, for commands that write nothing there."""
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(descriptor, 1)
+    os.close(descriptor)
+
+
 def restore_terminal() -> None:
     """What a live line or a progress bar may have left behind, for exits that run no `finally`."""
     if sys.stderr is not None and sys.stderr.isatty():

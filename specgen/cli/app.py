@@ -10,7 +10,9 @@ import typer
 from typer.exceptions import TyperException
 
 from specgen import __version__
+from specgen.cli.plan import plan
 from specgen.cli.run import run
+from specgen.cli.worker import worker
 from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, StdoutClosed, UsageError
 
 app = typer.Typer(
@@ -22,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(plan)
+app.command()(worker)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -24,7 +24,18 @@ from specgen.types import FloatArray
 MAX_BATCH_CPU = 128
 """Tokens of one pass on the CPU: wide enough to be bound by arithmetic, short enough for Ctrl-C."""
 MAX_BATCH_GPU = 512
-KV_TYPES = {"f32": 0, "f16": 1}  # enum ggml_type
+KV_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q5_1": 7,
+    "q5_0": 6,
+    "q4_1": 3,
+    "q4_0": 2,
+    "iq4_nl": 20,
+}
+"""`enum ggml_type` of the precisions that a cache can have."""
 _FLASH_ATTENTION_OFF = 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -127,16 +127,14 @@ def find(names: Sequence[str], flag: str) -> tuple[DeviceInfo, ...]:
     """The devices of these names, in this order, for `flag` of the command line.
 
     Raises:
-        ConfigError: there is no such device, or nothing can be offloaded to it.
+        ConfigError: there is no such device.
     """
     known = {device.name.casefold(): device for device in devices()}
-    chosen = tuple(known.get(name.casefold()) for name in names)
-    for name, device in zip(names, chosen, strict=True):
-        if device is None:
-            raise ConfigError(f"{flag}: there is no device {name!r}", f"devices here: {_names(known.values())}")
-        if not device.is_gpu and len(names) > 1:
-            raise ConfigError(f"{flag}: {device.name} cannot be one of several", f"leave it out, or name {name} alone")
-    return tuple(device for device in chosen if device is not None)
+    for name in names:
+        if name.casefold() not in known:
+            here = ", ".join(device.name for device in known.values())
+            raise ConfigError(f"{flag}: there is no device {name!r}", f"devices here: {here}")
+    return tuple(known[name.casefold()] for name in dict.fromkeys(names))
 
 
 def handles_of(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
@@ -198,7 +196,3 @@ def _info(handle: int) -> DeviceInfo:
         total_bytes=total.value,
         backend=ggml.ggml_backend_reg_name(ggml.ggml_backend_dev_backend_reg(handle)).decode(),
     )
-
-
-def _names(found: Iterable[DeviceInfo]) -> str:
-    return ", ".join(device.name for device in found)

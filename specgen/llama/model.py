@@ -13,7 +13,7 @@ from specgen.errors import ModelLoadError, ModelNotFoundError
 from specgen.llama import library
 from specgen.llama.devices import gpus, handles_of
 from specgen.llama.vocabulary import LlamaVocabulary
-from specgen.types import ALL_LAYERS, Placement
+from specgen.types import ANYWHERE, Placement
 
 _SIGNS_OF_A_CUT = ("corrupted or incomplete", "failed to read", "failed to seek", "file size", "invalid ggml type")
 
@@ -30,9 +30,8 @@ class LlamaModel:
 
     Args:
         path: a GGUF file, the first shard of a split model.
-        n_gpu_layers: layers on a GPU; ALL_LAYERS for all, 0 for none.
+        placement: where the layers go.
         on_progress: told how far loading is.
-        devices, tensor_split: as in `Placement`.
 
     Raises:
         ModelNotFoundError: no such file.
@@ -43,17 +42,14 @@ class LlamaModel:
     def __init__(
         self,
         path: Path,
-        n_gpu_layers: int = ALL_LAYERS,
+        placement: Placement = ANYWHERE,
         on_progress: Progress = lambda _: True,
-        devices: tuple[str, ...] = (),
-        tensor_split: tuple[float, ...] = (),
     ) -> None:
         check_gguf(path)
         lib = library.load()
         self._lib = lib
         self.path = path
-        self.n_gpu_layers = n_gpu_layers
-        self.placement = Placement(n_gpu_layers, devices, tensor_split)
+        self.placement = placement
         start_s = time.perf_counter()
         is_cancelled = False
 
@@ -63,12 +59,12 @@ class LlamaModel:
             return not is_cancelled
 
         params = lib.llama_model_default_params()
-        params.n_gpu_layers = n_gpu_layers
-        if devices:
-            handles = handles_of(devices)
+        params.n_gpu_layers = placement.n_gpu_layers
+        if placement.devices:
+            handles = handles_of(placement.devices)
             params.devices = ctypes.addressof(handles)
-        if tensor_split:
-            parts = (ctypes.c_float * lib.llama_max_devices())(*tensor_split)
+        if placement.tensor_split:
+            parts = (ctypes.c_float * lib.llama_max_devices())(*placement.tensor_split)
             params.tensor_split = parts
         params.progress_callback = lib.llama_progress_callback(progress)
         with library.collect_errors() as errors:
@@ -89,6 +85,12 @@ class LlamaModel:
     def n_ctx_train(self) -> int:
         """The context length that the model was trained for."""
         n: int = self._lib.llama_model_n_ctx_train(self._handle)
+        return n
+
+    @property
+    def n_layers(self) -> int:
+        """Transformer blocks."""
+        n: int = self._lib.llama_model_n_layer(self._handle)
         return n
 
     @property

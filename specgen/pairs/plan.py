@@ -24,6 +24,8 @@ RAM = "RAM"
 MIB = 2**20
 _SPARE_RAM = 64 * MIB
 """What Python, vocabularies and threads take beyond the buffers."""
+_SPARE_ADDRESSES = 128 * MIB
+"""What stacks and heaps of threads reserve without using it; counts where a limit counts addresses."""
 _SPARE_GPU = 256 * MIB
 """What a driver takes beyond the buffers."""
 _SPARE_WORKER = 64 * MIB
@@ -219,6 +221,13 @@ def fit(machine: Machine, plan: Plan) -> Plan:
     return next((candidate for candidate in moved if candidate.fits), plan)
 
 
+def fewer_gpu_layers(machine: Machine, plan: Plan) -> Plan:
+    """As many of the target's layers on GPUs as fit; the given plan where that helps nothing."""
+    if plan.fits:
+        return plan
+    return next((found.plan for found in _fewer_gpu_layers(machine, plan) if found.plan.fits), plan)
+
+
 def _completed(footprint: Footprint, options: ModelOptions, machine: Machine) -> ModelOptions:
     """With the cache that does the model justice, and a context that it was trained for."""
     if options.kv_type is not None:
@@ -291,12 +300,15 @@ def _plan_ram(ram: Ram, target: dict[str, Need], draft: dict[str, Need] | None, 
     total = sum(need.total for need in own) + _SPARE_RAM
     mapped = sum(need.mapped for need in own)
 
+    # Whole files are mapped, also where their weights are copied to another place.
+    only_addresses = file_bytes - mapped + _SPARE_ADDRESSES
+
     def room(limit: MemoryLimit) -> tuple[Verdict, int]:
         """The verdict under a limit, and what would be left."""
-        if limit.counts_mappings:  # whole files, wherever their layers go
-            left = limit.free_bytes - (total - mapped + file_bytes)
-            return (Verdict.FITS if left >= 0 else Verdict.TOO_LARGE), left
         left = limit.free_bytes - total
+        if limit.counts_mappings:
+            left -= only_addresses
+            return (Verdict.FITS if left >= 0 else Verdict.TOO_LARGE), left
         if left >= 0:
             return Verdict.FITS, left
         return (Verdict.REREADS if left + mapped >= 0 else Verdict.TOO_LARGE), left
@@ -310,7 +322,7 @@ def _plan_ram(ram: Ram, target: dict[str, Need], draft: dict[str, Need] | None, 
         limited_by=tightest.name,
         target=target[RAM],
         draft=draft[RAM] if draft is not None else None,
-        spare_bytes=_SPARE_RAM,
+        spare_bytes=_SPARE_RAM + (only_addresses if tightest.counts_mappings else 0),
         verdict=room(tightest)[0],
     )
 
