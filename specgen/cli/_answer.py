@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specgen.cli import _fitting, _report
 from specgen.cli._interrupt import Interrupt
-from specgen.cli._output import Output, restore_terminal
+from specgen.cli._output import Output
 from specgen.cli._placement import PlacementOptions
 from specgen.engine.metrics import Metrics
 from specgen.errors import EXIT_INTERRUPTED, ModelLoadError, UsageError
@@ -52,7 +52,7 @@ def answer(
     question: Question,
 ) -> int:
     """Load, answer, report. Returns the exit code."""
-    library.before_abort(restore_terminal)
+    library.before_abort(output.leave_terminal)
     with Interrupt() as interrupt:
         with output.progress() as progress:
             files = resolve(model, draft, progress)

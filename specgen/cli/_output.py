@@ -75,6 +75,12 @@ class Output:
             self._held_newlines = 0
         self._held_newlines += len(text) - len(body)
 
+    def leave_terminal(self) -> None:
+        """For exits that run no `finally`: what live lines and bars may have left, and the answer's line."""
+        restore_terminal()
+        if self._is_terminal and self._n_cells:
+            os.write(sys.stdout.fileno(), b"\n")
+
     def end_answer(self) -> None:
         """Exactly one newline after the answer."""
         if not self._is_json:

@@ -21,7 +21,7 @@ KvTypeOption = Annotated[
     str | None,
     typer.Option(
         metavar="TYPE",
-        show_default="f32 for 32-bit weights on the CPU, else f16",
+        show_default="f32 for 32-bit weights on CPUs, else f16",
         help="Precision of the target's cache: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl.",
         rich_help_panel=PANEL,
     ),

@@ -57,13 +57,13 @@ class ContextParams:
 
 
 def natural_kv_type(model: LlamaModel) -> str:
-    """The cache that does a model justice: 32 bits for 32-bit weights on the CPU, else llama.cpp's 16.
+    """The cache that does a model justice: 32 bits for 32-bit weights on CPUs and workers, else llama.cpp's 16.
 
     A pass over one row and a pass over several use different kernels, whose last bits differ. A 16-bit cache rounds
     such bits up to differences of 0.02 in the logits, enough to flip a near tie in some hundred tokens; a 32-bit one
     keeps them below 1e-4, and without flash attention it is no slower, and faster for several rows of a long cache.
     """
-    return "f32" if model.is_all_f32 and model.device_names == ("CPU",) else "f16"
+    return "f32" if model.is_all_f32 and not model.is_on_local_gpu else "f16"
 
 
 class LlamaBackend:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +25,9 @@ _CONTINUES = 5  # GGML_LOG_LEVEL_CONT: goes on with the line before
 
 LogListener = Callable[[int, str], None]
 """Called with a `logging` level and one line, as llama.cpp writes it."""
+
+_SOURCE_LINE = re.compile(r"^\S*/(?=[\w.-]+:\d+: )")
+"""The folders of the source file that an abort names: those of the machine that built it."""
 
 _listeners: list[LogListener] = []
 _before_abort: list[Callable[[], None]] = []
@@ -138,8 +142,12 @@ def _abort_callback() -> Any:
         for action in _before_abort:
             action()
         reason = _one_line((message or b"no reason given").decode("utf-8", "replace"))
-        hint = "run again with -v to see its log; a lost device or worker ends here"
-        os.write(2, f"error: llama.cpp stopped: {reason}\nhint: {hint}\n".encode())
+        if "RPC" in reason:
+            what = "a worker of --rpc is gone, or has no memory left"
+            hint = "look at the worker's terminal and start it again, or run without --rpc"
+        else:
+            what, hint = f"llama.cpp stopped: {_SOURCE_LINE.sub('', reason)}", "run again with -v to see its log"
+        os.write(2, f"error: {what}\nhint: {hint}\n".encode())
         os._exit(BackendError.exit_code)
 
     return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(on_abort)

@@ -139,6 +139,12 @@ class LlamaModel:
             return ("CPU",)
         return self.placement.devices or tuple(gpu.name for gpu in gpus()) or ("CPU",)
 
+    @property
+    def is_on_local_gpu(self) -> bool:
+        """Whether some layers are on a GPU of this machine; what a worker computes on, it does not tell."""
+        local = {gpu.name for gpu in gpus() if not gpu.is_remote}
+        return not local.isdisjoint(self.device_names)
+
     def close(self) -> None:
         """Free the weights."""
         if self._handle:

@@ -232,8 +232,8 @@ def _completed(footprint: Footprint, options: ModelOptions, machine: Machine) ->
     """With the cache that does the model justice, and a context that it was trained for."""
     if options.kv_type is not None:
         return options
-    is_on_cpu = options.placement.is_on_cpu or not machine.gpus
-    return replace(options, kv_type="f32" if footprint.is_all_f32 and is_on_cpu else "f16")
+    is_on_local_gpu = any(not gpu.is_remote for gpu in _chosen(options.placement, machine))
+    return replace(options, kv_type="f32" if footprint.is_all_f32 and not is_on_local_gpu else "f16")
 
 
 def _chosen(placement: Placement, machine: Machine) -> list[DeviceInfo]:
