@@ -77,6 +77,8 @@ class Output:
 
     def leave_terminal(self) -> None:
         """For exits that run no `finally`: what live lines and bars may have left, and the answer's line."""
+        if self._bar is not None:
+            self._bar.close()
         restore_terminal()
         if self._is_terminal and self._n_cells:
             os.write(sys.stdout.fileno(), b"\n")

@@ -154,6 +154,7 @@ def add_worker(endpoint: str) -> None:
         BackendError: no RPC in this build, or no worker there.
     """
     ggml = _rpc_functions()
+    library.workers.append(endpoint)
     with library.collect_errors() as errors:
         registry = ggml.ggml_backend_rpc_add_server(os.fsencode(endpoint))
     if not registry:

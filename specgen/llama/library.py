@@ -31,6 +31,8 @@ _SOURCE_LINE = re.compile(r"^\S*/(?=[\w.-]+:\d+: )")
 
 _listeners: list[LogListener] = []
 _before_abort: list[Callable[[], None]] = []
+workers: list[str] = []
+"""Addresses of the RPC servers in use, to name when llama.cpp ends the process because one is lost."""
 
 
 _SPIN_COUNT = "1000"
@@ -143,8 +145,8 @@ def _abort_callback() -> Any:
             action()
         reason = _one_line((message or b"no reason given").decode("utf-8", "replace"))
         if "RPC" in reason:
-            what = "a worker of --rpc is gone, or has no memory left"
-            hint = "look at the worker's terminal and start it again, or run without --rpc"
+            what = f"the worker at {' or '.join(workers)} is gone, has no memory left, or is no worker"
+            hint = "look at its terminal and start it again with specgen worker, or run without --rpc"
         else:
             what, hint = f"llama.cpp stopped: {_SOURCE_LINE.sub('', reason)}", "run again with -v to see its log"
         os.write(2, f"error: {what}\nhint: {hint}\n".encode())
