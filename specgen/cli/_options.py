@@ -154,8 +154,13 @@ def _draft_length(text: str) -> int | None:
 
 def physical_cores() -> int:
     """Physical cores that this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = allowed_cpus()
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def allowed_cpus() -> int:
+    """CPUs that this process may run on, hyperthreads counted."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _flag(name: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from specgen import __version__
+from specgen.cli.doctor import doctor
 from specgen.cli.plan import plan
 from specgen.cli.run import run
 from specgen.cli.worker import worker
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(plan)
 app.command()(worker)
+app.command()(doctor)
 
 
 def _print_version(is_wanted: bool) -> None:
