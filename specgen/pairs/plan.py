@@ -358,6 +358,8 @@ def _smaller_context(machine: Machine, plan: Plan) -> Iterator[Proposal]:
     lowest, highest = _SMALLEST_CONTEXT // _CONTEXT_STEP, (plan.options.target.n_ctx - 1) // _CONTEXT_STEP
     if highest >= lowest:
         n_steps = _largest(lowest, highest, lambda n: planned(n).fits) or lowest
+        # Round, and up to an eighth below: a moment later a little less memory may be free.
+        n_steps -= n_steps % 2 ** max(0, n_steps.bit_length() - 4)
         n_ctx = n_steps * _CONTEXT_STEP
         yield Proposal(f"--ctx-size {n_ctx}", f"a context of {n_ctx:,} tokens", planned(n_steps))
 
