@@ -102,6 +102,8 @@ def session_params(
         raise ConfigError("--draft-type grammar needs a grammar", "give --grammar or --json-schema")
     if corpus is not None and DraftType.SUFFIX not in draft_types:
         raise ConfigError("--draft-corpus is for suffix drafts", "add suffix to --draft-type")
+    if placement.note:
+        note(placement.note)
     return SessionParams(
         n_gpu_layers=placement.target.n_gpu_layers,
         n_draft_gpu_layers=placement.draft.n_gpu_layers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -89,6 +89,7 @@ class PlacementOptions:
         target, draft: placements as asked for.
         kv_type, draft_kv_type: precisions of the caches; None for what does each model justice.
         draft_flags: options among them that need a draft.
+        note: about options without effect here; empty where there are none.
         is_auto: fewer target layers than asked for go to GPUs where all do not fit.
         is_fitted: layers of both models are moved until they fit.
     """
@@ -98,6 +99,7 @@ class PlacementOptions:
     kv_type: str | None = None
     draft_kv_type: str | None = None
     draft_flags: tuple[str, ...] = ()
+    note: str = ""
     is_auto: bool = False
     is_fitted: bool = False
 
@@ -113,7 +115,6 @@ def placement_options(
     draft_kv_type: str | None,
     fit: bool,
     rpc: Sequence[str],
-    note: Callable[[str], None],
 ) -> PlacementOptions:
     """What the options mean on this machine; connects to workers. One GPU switch moves both models unless the draft has
     its own.
@@ -146,8 +147,6 @@ def placement_options(
     if tensor_split is not None:
         n_devices = len(target.devices or gpus)
         target = Placement(target.n_gpu_layers, target.devices, _parts(tensor_split, n_devices))
-    if not gpus and (n_layers > 0 or n_draft_layers > 0):
-        note("no GPU here: --gpu-layers and --draft-gpu-layers have no effect")
     return PlacementOptions(
         target=target,
         draft=draft,
@@ -162,6 +161,9 @@ def placement_options(
             )
             if value is not None
         ),
+        note="no GPU here: --gpu-layers and --draft-gpu-layers have no effect"
+        if not gpus and (n_layers > 0 or n_draft_layers > 0)
+        else "",
         is_auto=gpu_layers == "auto",
         is_fitted=fit,
     )

@@ -53,8 +53,9 @@ def plan(
         draft_kv_type=draft_kv_type,
         fit=fit,
         rpc=rpc or (),
-        note=output.note,
     )
+    if options.note:
+        output.note(options.note)
     here = machine()
     found = plan_pair(here, find(model), draft, options, n_ctx=ctx_size, has_draft=not no_draft)
     if json:

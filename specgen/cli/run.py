@@ -253,7 +253,6 @@ def run(
         draft_kv_type=draft_kv_type,
         fit=fit,
         rpc=rpc or (),
-        note=output.note,
     )
     params = session_params(
         has_draft=has_draft,
