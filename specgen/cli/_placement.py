@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -176,6 +174,9 @@ def connect(address: str) -> None:
         UsageError: not host:port.
         BackendError: nothing listens there, or it is no worker of this version.
     """
+    import socket
+    import threading
+
     from specgen.llama.devices import add_worker
 
     host, port = host_and_port(address, "--rpc")
