@@ -33,17 +33,17 @@ from specgen.errors import ConfigError, IncompatiblePairError, NotEnoughMemoryEr
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
 from specgen.llama.grammar import Grammar
-from specgen.llama.model import ALL_LAYERS, LlamaModel, check_gguf
+from specgen.llama.model import LlamaModel, check_gguf
 from specgen.llama.samplers import make_sampler
 from specgen.pairs.compatibility import Match, compare
 from specgen.pairs.learned import machine, recall, remember
-from specgen.types import AcceptRule, DraftType, SamplingParams
+from specgen.types import ALL_LAYERS, AcceptRule, DraftType, Placement, SamplingParams
 
 DEFAULT_CONTEXT = 4096
-_DRAFT_ROWS = 1
 _MIN_SHORTLIST = 40
 """Candidates from a device that chooses: fewer would make a confidence of little meaning."""
 _MAX_SHORTLIST = 512
+DRAFT_ROWS = 1
 _RULES: dict[AcceptRule, Rule] = {
     AcceptRule.BLOCK: verify_as_block,
     AcceptRule.REJECT: verify_by_rejection,
@@ -71,6 +71,10 @@ class SessionParams:
         draft_types: what may draft, heard in the order of DraftType; `model` and `grammar` are ignored without one.
         corpus: texts that the answer may resemble, for `suffix`.
         requires_draft: an error, instead of decoding without it, when the draft model cannot be used here.
+        devices, draft_devices: names of the GPUs to use, empty for all, ("CPU",) for none.
+        tensor_split: the target's part on each of them; empty for parts by free memory.
+        kv_type, draft_kv_type: precision of the caches; None for what does each model justice.
+        draft_limit: why the draft model is left out, where something is known to be in its way.
     """
 
     n_gpu_layers: int = ALL_LAYERS
@@ -80,6 +84,17 @@ class SessionParams:
     draft_types: tuple[DraftType, ...] = (DraftType.SUFFIX, DraftType.MODEL)
     corpus: tuple[str, ...] = ()
     requires_draft: bool = False
+    devices: tuple[str, ...] = ()
+    draft_devices: tuple[str, ...] = ()
+    tensor_split: tuple[float, ...] = ()
+    kv_type: str | None = None
+    draft_kv_type: str | None = None
+    draft_limit: str = ""
+
+    @property
+    def loads_draft(self) -> bool:
+        """Whether a draft model would be used."""
+        return self.gamma != 0 and DraftType.MODEL in self.draft_types and not self.draft_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +135,19 @@ class Session:
         self._is_cancelled = is_cancelled
         self._contexts: tuple[LlamaBackend, LlamaBackend | None] | None = None
         self.params = params
-        self.limit = ""  # why the draft model, or all drafting, was given up
+        self.limit = params.draft_limit  # why the draft model, or all drafting, was given up
         self.draft: LlamaModel | None = None
         with self._stack:
 
-            def load(path: Path, n_gpu_layers: int) -> LlamaModel:
-                model = LlamaModel(path, n_gpu_layers, lambda fraction: on_progress(path, fraction))
+            def load(path: Path, placement: Placement) -> LlamaModel:
+                model = LlamaModel(path, placement, lambda fraction: on_progress(path, fraction))
                 return self._stack.enter_context(model)
 
-            self.target = load(target, params.n_gpu_layers)
+            self.target = load(target, Placement(params.n_gpu_layers, params.devices, params.tensor_split))
             if draft is not None:
                 check_gguf(draft)  # a wrong file is an error even where γ = 0 leaves it unloaded
-            if draft is not None and params.gamma != 0 and DraftType.MODEL in params.draft_types:
-                self.draft = load(draft, params.n_draft_gpu_layers)
+            if draft is not None and params.loads_draft:
+                self.draft = load(draft, Placement(params.n_draft_gpu_layers, params.draft_devices))
                 self._require_compatible(self.target, self.draft)
             self.speculation = self._decide(has_draft=draft is not None)
             self.knowledge = Knowledge()
@@ -205,10 +220,9 @@ class Session:
         )
 
     def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
-        gamma = MAX_GAMMA if self.params.gamma is None else self.params.gamma
-        n_rows = gamma + 1 if self.speculation.is_on else 1
+        n_rows = target_rows(self.params.gamma) if self.speculation.is_on else 1
         threads = self.params.n_threads
-        params = ContextParams(n_ctx, n_rows, threads, natural_kv_type(self.target))
+        params = ContextParams(n_ctx, n_rows, threads, self.params.kv_type or natural_kv_type(self.target))
         target = self._stack.enter_context(LlamaBackend(self.target, params))
         if self.speculation.is_on and (reason := _no_verify(target, "target")):
             self._switch_off(reason)
@@ -216,7 +230,9 @@ class Session:
         if self.draft is not None and self.speculation.is_on:
             try:
                 n_draft_ctx = min(n_ctx, self.draft.n_ctx_train)
-                params = ContextParams(n_draft_ctx, _DRAFT_ROWS, threads, natural_kv_type(self.draft))
+                params = ContextParams(
+                    n_draft_ctx, DRAFT_ROWS, threads, self.params.draft_kv_type or natural_kv_type(self.draft)
+                )
                 draft = LlamaBackend(self.draft, params)
                 self._stack.enter_context(draft)
                 reason = _no_verify(draft, "draft")
@@ -241,7 +257,7 @@ class Session:
         for role, backend in zip(("target", "draft"), backends, strict=False):
             if backend is not None:
                 path = backend.model.path
-                placement = f"{'+'.join(backend.model.device_names)}, {backend.model.n_gpu_layers} layers"
+                placement = f"{'+'.join(backend.model.device_names)}, {backend.model.placement.n_gpu_layers} layers"
                 key[role] = f"{path.name}, {path.stat().st_size} bytes, {backend.kv_type} cache, {placement}"
         return key
 
@@ -249,6 +265,8 @@ class Session:
         wanted = set(self.params.draft_types) - ({DraftType.MODEL} if self.draft is None else set())
         if self.params.gamma == 0:
             reason = "γ is 0"
+        elif self.params.draft_limit:
+            reason = self.params.draft_limit
         else:
             reason = "nothing may draft" if has_draft or not self.params.draft_types else "there is no draft"
         if self.params.requires_draft and self.draft is None:
@@ -306,6 +324,11 @@ def _is_short(draft: LlamaBackend, sampler: Sampler) -> bool:
     n = sampler.n_candidates
     wants = draft.model.device_names != ("CPU",) and n is not None and n <= _MAX_SHORTLIST
     return draft.shorten(max(n or 0, _MIN_SHORTLIST) if wants else 0) and wants
+
+
+def target_rows(gamma: int | None) -> int:
+    """Rows of the target's widest pass for a draft length; None is what the policy may choose."""
+    return (MAX_GAMMA if gamma is None else gamma) + 1
 
 
 def _no_verify(backend: LlamaBackend, role: str) -> str:

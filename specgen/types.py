@@ -39,6 +39,34 @@ class DraftType(StrEnum):
     MODEL = "model"  # a small model
 
 
+ALL_LAYERS = -1
+"""Of a model: on GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the layers of one model go.
+
+    Attributes:
+        n_gpu_layers: the last layers and the output, on GPUs; ALL_LAYERS for all, 0 for none.
+        devices: names of the GPUs to use, in this order; empty for all of them, ("CPU",) for none.
+        tensor_split: what part each of them gets; empty for parts by free memory.
+    """
+
+    n_gpu_layers: int = ALL_LAYERS
+    devices: tuple[str, ...] = ()
+    tensor_split: tuple[float, ...] = ()
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether no layer may leave the CPU."""
+        return self.n_gpu_layers == 0 or self.devices == ("CPU",)
+
+
+ANYWHERE = Placement()
+"""All layers on the GPUs, on the CPU where there are none."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """llama.cpp's sampling settings under llama.cpp's names, with its defaults except temperature.

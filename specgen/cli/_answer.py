@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specgen.cli import _report
+from specgen.cli import _fitting, _report
 from specgen.cli._interrupt import Interrupt
-from specgen.cli._output import Output, restore_terminal
+from specgen.cli._output import Output
+from specgen.cli._placement import PlacementOptions
 from specgen.engine.metrics import Metrics
-from specgen.errors import EXIT_INTERRUPTED, UsageError
+from specgen.errors import EXIT_INTERRUPTED, ModelLoadError, UsageError
 from specgen.llama import chat, library
 from specgen.llama.model import LoadCancelledError
+from specgen.pairs.plan import Verdict
 from specgen.pairs.registry import Pair
 from specgen.pairs.resolve import ModelFiles, resolve
 from specgen.session import Decoding, Session, SessionParams
@@ -45,14 +47,16 @@ def answer(
     model: Pair | Path,
     draft: Path | None,
     params: SessionParams,
+    placement: PlacementOptions,
     decoding: Decoding,
     question: Question,
 ) -> int:
     """Load, answer, report. Returns the exit code."""
-    library.before_abort(restore_terminal)
+    library.before_abort(output.leave_terminal)
     with Interrupt() as interrupt:
         with output.progress() as progress:
             files = resolve(model, draft, progress)
+        params = _fitted(output, files, params, placement, question)
         try:
             with output.progress() as progress:
 
@@ -66,6 +70,47 @@ def answer(
         with session:
             metrics = _stream(output, files, session, decoding, question)
     return EXIT_INTERRUPTED if metrics.finish_reason is FinishReason.INTERRUPTED else 0
+
+
+def _fitted(
+    output: Output, files: ModelFiles, params: SessionParams, placement: PlacementOptions, question: Question
+) -> SessionParams:
+    """The parameters with which both models have room; without the draft model where only that has none.
+
+    Raises:
+        NotEnoughMemoryError: no room for the target, or for a draft that is required.
+        ConfigError: a cache precision that the model's heads do not allow.
+    """
+    here = _fitting.machine()
+    # Three bytes for a token are few: the plan would rather ask for too much.
+    n_wanted = len(question.text.encode()) // 3 + question.max_tokens
+    try:
+        plan = _fitting.plan_pair(
+            here,
+            files.target,
+            files.draft,
+            placement,
+            n_ctx=question.n_ctx,
+            n_wanted=n_wanted,
+            gamma=params.gamma if params.draft_types else 0,
+            has_draft=params.loads_draft,
+        )
+    except ModelLoadError:
+        return params  # loading the file says what is wrong with it
+    if not plan.fits and not params.requires_draft and _fitting.without_draft(here, plan).fits:
+        params = replace(params, draft_limit=_fitting.why_no_draft(here, plan))
+        plan = _fitting.without_draft(here, plan)
+    _fitting.require_room(here, plan)
+    if plan.verdict is not Verdict.FITS:
+        output.note(
+            "weights and cache have no room in memory together: weights are read from disk again for each token"
+        )
+    target, moved_draft = plan.options.target.placement, plan.options.draft
+    params = replace(params, n_gpu_layers=target.n_gpu_layers)
+    if moved_draft is not None:
+        draft = moved_draft.placement
+        params = replace(params, n_draft_gpu_layers=draft.n_gpu_layers, draft_devices=draft.devices)
+    return params
 
 
 def _stream(output: Output, files: ModelFiles, session: Session, decoding: Decoding, question: Question) -> Metrics:

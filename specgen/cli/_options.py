@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 
 from specgen.cli._corpus import read_corpus
+from specgen.cli._placement import PlacementOptions
 from specgen.errors import ConfigError, UsageError
-from specgen.llama.devices import gpus
-from specgen.llama.model import ALL_LAYERS
 from specgen.session import SessionParams
 from specgen.types import DraftType, SamplingParams
 
@@ -79,13 +78,12 @@ def session_params(
     gamma: str,
     draft_type: str,
     corpus: Path | None,
-    gpu_layers: int | None,
-    draft_gpu_layers: int | None,
     threads: int | None,
+    placement: PlacementOptions,
     requires_draft: bool,
     note: Note,
 ) -> SessionParams:
-    """Placement and drafting; one GPU switch moves both models unless the draft has its own.
+    """Placement and drafting.
 
     Raises:
         UsageError: a draft length or type that is none.
@@ -94,7 +92,7 @@ def session_params(
     draft_types = _draft_types(draft_type, has_draft=has_draft, has_grammar=has_grammar)
     needing = {
         "--draft-type model": draft_type != "auto" and DraftType.MODEL in draft_types,
-        "--draft-gpu-layers": draft_gpu_layers is not None,
+        **dict.fromkeys(placement.draft_flags, True),
         "--require-draft": requires_draft,
     }
     for flag, is_given in needing.items():
@@ -104,18 +102,21 @@ def session_params(
         raise ConfigError("--draft-type grammar needs a grammar", "give --grammar or --json-schema")
     if corpus is not None and DraftType.SUFFIX not in draft_types:
         raise ConfigError("--draft-corpus is for suffix drafts", "add suffix to --draft-type")
-    if (gpu_layers or draft_gpu_layers) and not gpus():
-        note("no GPU here: --gpu-layers and --draft-gpu-layers have no effect")
+    if placement.note:
+        note(placement.note)
     return SessionParams(
-        n_gpu_layers=ALL_LAYERS if gpu_layers is None else gpu_layers,
-        n_draft_gpu_layers=next(
-            (n for n in (draft_gpu_layers, 0 if gpu_layers == 0 else None) if n is not None), ALL_LAYERS
-        ),
+        n_gpu_layers=placement.target.n_gpu_layers,
+        n_draft_gpu_layers=placement.draft.n_gpu_layers,
         n_threads=threads or physical_cores(),
         gamma=_draft_length(gamma),
         draft_types=draft_types,
         corpus=tuple(read_corpus(corpus, note)) if corpus is not None else (),
         requires_draft=requires_draft,
+        devices=placement.target.devices,
+        draft_devices=placement.draft.devices,
+        tensor_split=placement.target.tensor_split,
+        kv_type=placement.kv_type,
+        draft_kv_type=placement.draft_kv_type,
     )
 
 
@@ -155,8 +156,13 @@ def _draft_length(text: str) -> int | None:
 
 def physical_cores() -> int:
     """Physical cores that this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = allowed_cpus()
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def allowed_cpus() -> int:
+    """CPUs that this process may run on, hyperthreads counted."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _flag(name: str) -> str:

@@ -75,6 +75,14 @@ class Output:
             self._held_newlines = 0
         self._held_newlines += len(text) - len(body)
 
+    def leave_terminal(self) -> None:
+        """For exits that run no `finally`: what live lines and bars may have left, and the answer's line."""
+        if self._bar is not None:
+            self._bar.close()
+        restore_terminal()
+        if self._is_terminal and self._n_cells:
+            os.write(sys.stdout.fileno(), b"\n")
+
     def end_answer(self) -> None:
         """Exactly one newline after the answer."""
         if not self._is_json:
@@ -158,6 +166,13 @@ def abandon_stdout() -> None:
     """stdout's reader is gone: keep Python from saying so when it flushes at exit."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, sys.stdout.fileno())
+    os.close(descriptor)
+
+
+def silence_stdout() -> None:
+    """Keep native code that prints from reaching stdout, for commands that write nothing there."""
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(descriptor, 1)
     os.close(descriptor)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from specgen import __version__
 from specgen.engine.metrics import Metrics, Stats
 from specgen.llama import library
+from specgen.llama.devices import gpus
 from specgen.llama.model import LlamaModel
 from specgen.session import Decoding, Session, Speculation
 
@@ -120,6 +121,11 @@ def as_json(
             "threads": params.n_threads,
             "gpu_layers": params.n_gpu_layers,
             "draft_gpu_layers": params.n_draft_gpu_layers,
+            "devices": list(params.devices),
+            "draft_devices": list(params.draft_devices),
+            "tensor_split": list(params.tensor_split),
+            "kv_type": params.kv_type,
+            "draft_kv_type": params.draft_kv_type,
         },
         "environment": {
             "specgen": __version__,
@@ -144,7 +150,18 @@ def _model(model: LlamaModel) -> dict[str, Any]:
 
 
 def _where(model: LlamaModel) -> str:
-    return "+".join(model.device_names)
+    """Devices, remote ones with their addresses, and how many layers are there if not all."""
+    remote = {device.name: device.description for device in gpus() if device.is_remote}
+    names = [f"{name} ({remote[name]})" if name in remote else name for name in model.device_names]
+    placement = model.placement
+    split = ":".join(f"{part:g}" for part in placement.tensor_split)
+    n_all = model.n_layers + 1
+    is_part = 0 < placement.n_gpu_layers < n_all and names != ["CPU"]
+    return (
+        "+".join(names)
+        + (f" split {split}" if split else "")
+        + (f" ({placement.n_gpu_layers} of {n_all} layers)" if is_part else "")
+    )
 
 
 def _sampling(decoding: Decoding) -> str:

@@ -58,6 +58,10 @@ class StatusBar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the row back."""
         columns, rows = self._size
         if columns:
             self._write(f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8")

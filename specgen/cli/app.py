@@ -10,8 +10,11 @@ import typer
 from typer.exceptions import TyperException
 
 from specgen import __version__
+from specgen.cli.doctor import doctor
+from specgen.cli.plan import plan
 from specgen.cli.pull import pull
 from specgen.cli.run import run
+from specgen.cli.worker import worker
 from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, StdoutClosed, UsageError
 
 app = typer.Typer(
@@ -24,6 +27,9 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(pull)
+app.command()(plan)
+app.command()(worker)
+app.command()(doctor)
 
 
 def _print_version(is_wanted: bool) -> None:

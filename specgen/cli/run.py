@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from specgen.cli import _placement
 from specgen.errors import UsageError
 from specgen.types import AcceptRule, DraftType
 
@@ -16,7 +17,7 @@ _MODELS = "Models"
 _PROMPT = "Prompt"
 _SAMPLING = "Sampling"
 _DRAFTING = "Drafting"
-_MACHINE = "Machine"
+_MACHINE = _placement.PANEL
 _OUTPUT = "Output"
 
 _WAITING = "waiting for the prompt on stdin; --no-stdin leaves stdin alone"
@@ -183,22 +184,15 @@ def run(
             "--threads", "-t", min=1, show_default="physical cores", help="CPU threads.", rich_help_panel=_MACHINE
         ),
     ] = None,
-    gpu_layers: Annotated[
-        int | None,
-        typer.Option(
-            "--gpu-layers", min=0, show_default="all", help="Target layers on a GPU.", rich_help_panel=_MACHINE
-        ),
-    ] = None,
-    draft_gpu_layers: Annotated[
-        int | None,
-        typer.Option(
-            "--draft-gpu-layers",
-            min=0,
-            show_default="as --gpu-layers 0, or all",
-            help="Draft layers on a GPU.",
-            rich_help_panel=_MACHINE,
-        ),
-    ] = None,
+    gpu_layers: _placement.GpuLayersOption = "all",
+    draft_gpu_layers: _placement.DraftGpuLayersOption = None,
+    device: _placement.DeviceOption = None,
+    draft_device: _placement.DraftDeviceOption = None,
+    tensor_split: _placement.TensorSplitOption = None,
+    rpc: _placement.RpcOption = None,
+    fit: _placement.FitOption = False,
+    kv_type: _placement.KvTypeOption = None,
+    draft_kv_type: _placement.DraftKvTypeOption = None,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout instead of the text.", rich_help_panel=_OUTPUT)
     ] = False,
@@ -249,15 +243,25 @@ def run(
     gbnf = read_grammar(grammar, json_schema, output.note)
     sampling = replace(sampling_params(temperature, seed, given, output.note), grammar=gbnf)
     has_draft = draft is not None or not isinstance(model, Path)
+    placement = _placement.placement_options(
+        gpu_layers=gpu_layers,
+        draft_gpu_layers=draft_gpu_layers,
+        device=device,
+        draft_device=draft_device,
+        tensor_split=tensor_split,
+        kv_type=kv_type,
+        draft_kv_type=draft_kv_type,
+        fit=fit,
+        rpc=rpc or (),
+    )
     params = session_params(
         has_draft=has_draft,
         has_grammar=bool(gbnf),
         gamma=gamma,
         draft_type=draft_type,
         corpus=draft_corpus,
-        gpu_layers=gpu_layers,
-        draft_gpu_layers=draft_gpu_layers,
         threads=threads,
+        placement=placement,
         requires_draft=require_draft,
         note=output.note,
     )
@@ -271,4 +275,5 @@ def run(
         output.note("--draft has no effect without model in --draft-type")
     prompt = read_prompt(prompt_word, file, reads_stdin=not no_stdin, on_wait=lambda: output.note(_WAITING))
     question = Question(prompt, system, raw, max_tokens, tuple(stop or ()), ctx_size)
-    return answer(output, model, draft, params, Decoding(sampling, accept or AcceptRule.BLOCK, ignore_eos), question)
+    decoding = Decoding(sampling, accept or AcceptRule.BLOCK, ignore_eos)
+    return answer(output, model, draft, params, placement, decoding, question)

@@ -27,7 +27,18 @@ _Result = TypeVar("_Result")
 MAX_BATCH_CPU = 128
 """Tokens of one pass on the CPU: wide enough to be bound by arithmetic, short enough for Ctrl-C."""
 MAX_BATCH_GPU = 512
-KV_TYPES = {"f32": 0, "f16": 1}  # enum ggml_type
+KV_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q5_1": 7,
+    "q5_0": 6,
+    "q4_1": 3,
+    "q4_0": 2,
+    "iq4_nl": 20,
+}
+"""`enum ggml_type` of the precisions that a cache can have."""
 _FLASH_ATTENTION_OFF = 0
 
 
@@ -49,13 +60,13 @@ class ContextParams:
 
 
 def natural_kv_type(model: LlamaModel) -> str:
-    """The cache that does a model justice: 32 bits for 32-bit weights on the CPU, else llama.cpp's 16.
+    """The cache that does a model justice: 32 bits for 32-bit weights on CPUs and workers, else llama.cpp's 16.
 
     A pass over one row and a pass over several use different kernels, whose last bits differ. A 16-bit cache rounds
     such bits up to differences of 0.02 in the logits, enough to flip a near tie in some hundred tokens; a 32-bit one
     keeps them below 1e-4, and without flash attention it is no slower, and faster for several rows of a long cache.
     """
-    return "f32" if model.is_all_f32 and model.device_names == ("CPU",) else "f16"
+    return "f32" if model.is_all_f32 and not model.is_on_local_gpu else "f16"
 
 
 class LlamaBackend:

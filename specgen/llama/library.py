@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,8 +26,13 @@ _CONTINUES = 5  # GGML_LOG_LEVEL_CONT: goes on with the line before
 LogListener = Callable[[int, str], None]
 """Called with a `logging` level and one line, as llama.cpp writes it."""
 
+_SOURCE_LINE = re.compile(r"^\S*/(?=[\w.-]+:\d+: )")
+"""The folders of the source file that an abort names: those of the machine that built it."""
+
 _listeners: list[LogListener] = []
 _before_abort: list[Callable[[], None]] = []
+workers: list[str] = []
+"""Addresses of the RPC servers in use, to name when llama.cpp ends the process because one is lost."""
 
 
 _SPIN_COUNT = "1000"
@@ -138,8 +144,12 @@ def _abort_callback() -> Any:
         for action in _before_abort:
             action()
         reason = _one_line((message or b"no reason given").decode("utf-8", "replace"))
-        hint = "run again with -v to see its log; a lost device or worker ends here"
-        os.write(2, f"error: llama.cpp stopped: {reason}\nhint: {hint}\n".encode())
+        if "RPC" in reason:
+            what = f"the worker at {' or '.join(workers)} is gone, has no memory left, or is no worker"
+            hint = "look at its terminal and start it again with specgen worker, or run without --rpc"
+        else:
+            what, hint = f"llama.cpp stopped: {_SOURCE_LINE.sub('', reason)}", "run again with -v to see its log"
+        os.write(2, f"error: {what}\nhint: {hint}\n".encode())
         os._exit(BackendError.exit_code)
 
     return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(on_abort)

@@ -11,10 +11,9 @@ from typing import Any, Self
 
 from specgen.errors import ModelLoadError, ModelNotFoundError
 from specgen.llama import library
-from specgen.llama.devices import gpus
+from specgen.llama.devices import gpus, handles_of
 from specgen.llama.vocabulary import LlamaVocabulary
-
-ALL_LAYERS = -1
+from specgen.types import ANYWHERE, Placement
 
 _SIGNS_OF_A_CUT = ("corrupted or incomplete", "failed to read", "failed to seek", "file size", "invalid ggml type")
 
@@ -31,7 +30,7 @@ class LlamaModel:
 
     Args:
         path: a GGUF file, the first shard of a split model.
-        n_gpu_layers: layers on a GPU; ALL_LAYERS for all, 0 for none.
+        placement: where the layers go.
         on_progress: told how far loading is.
 
     Raises:
@@ -40,12 +39,17 @@ class LlamaModel:
         LoadCancelledError: `on_progress` returned False.
     """
 
-    def __init__(self, path: Path, n_gpu_layers: int = ALL_LAYERS, on_progress: Progress = lambda _: True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        placement: Placement = ANYWHERE,
+        on_progress: Progress = lambda _: True,
+    ) -> None:
         check_gguf(path)
         lib = library.load()
         self._lib = lib
         self.path = path
-        self.n_gpu_layers = n_gpu_layers
+        self.placement = placement
         start_s = time.perf_counter()
         is_cancelled = False
 
@@ -55,7 +59,13 @@ class LlamaModel:
             return not is_cancelled
 
         params = lib.llama_model_default_params()
-        params.n_gpu_layers = n_gpu_layers
+        params.n_gpu_layers = placement.n_gpu_layers
+        if placement.devices:
+            handles = handles_of(placement.devices)
+            params.devices = ctypes.addressof(handles)
+        if placement.tensor_split:
+            parts = (ctypes.c_float * lib.llama_max_devices())(*placement.tensor_split)
+            params.tensor_split = parts
         params.progress_callback = lib.llama_progress_callback(progress)
         with library.collect_errors() as errors:
             self._handle: Any = lib.llama_model_load_from_file(os.fsencode(path), params)
@@ -75,6 +85,12 @@ class LlamaModel:
     def n_ctx_train(self) -> int:
         """The context length that the model was trained for."""
         n: int = self._lib.llama_model_n_ctx_train(self._handle)
+        return n
+
+    @property
+    def n_layers(self) -> int:
+        """Transformer blocks."""
+        n: int = self._lib.llama_model_n_layer(self._handle)
         return n
 
     @property
@@ -119,8 +135,15 @@ class LlamaModel:
     @property
     def device_names(self) -> tuple[str, ...]:
         """Where its layers are."""
-        offloaded = [gpu.name for gpu in gpus()] if self.n_gpu_layers != 0 else []
-        return tuple(offloaded) or ("CPU",)
+        if self.placement.is_on_cpu:
+            return ("CPU",)
+        return self.placement.devices or tuple(gpu.name for gpu in gpus()) or ("CPU",)
+
+    @property
+    def is_on_local_gpu(self) -> bool:
+        """Whether some layers are on a GPU of this machine; what a worker computes on, it does not tell."""
+        local = {gpu.name for gpu in gpus() if not gpu.is_remote}
+        return not local.isdisjoint(self.device_names)
 
     def close(self) -> None:
         """Free the weights."""

@@ -42,7 +42,7 @@ def prepare(model: PackagedModel, on_progress: Progress) -> Path:
         return path
     from specgen.llama.quantize import quantize
 
-    source = _source(model)
+    source = packaged_file(model)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         quantize(source, path, model.quant, lambda fraction: on_progress(path.name, fraction))
@@ -54,8 +54,13 @@ def prepare(model: PackagedModel, on_progress: Progress) -> Path:
     return path
 
 
-def _source(model: PackagedModel) -> Path:
-    """The packaged file, checked."""
+def packaged_file(model: PackagedModel) -> Path:
+    """The file that a model is made from, checked.
+
+    Raises:
+        ModelNotFoundError: its package is not installed.
+        DownloadError: it is another file.
+    """
     spec = importlib.util.find_spec(model.module)
     folders = list(spec.submodule_search_locations or []) if spec else []
     path = Path(folders[0], model.file) if folders else None

@@ -15,7 +15,7 @@ from specgen.llama.context import ContextParams, LlamaBackend
 from specgen.llama.model import LlamaModel
 from specgen.llama.vocabulary import LlamaVocabulary
 from specgen.session import Decoding, Session, SessionParams
-from specgen.types import AcceptRule, DraftType, FloatArray, Request, SamplingParams
+from specgen.types import AcceptRule, DraftType, FloatArray, Placement, Request, SamplingParams
 from tests.tiny_gguf import FIRST_BYTE
 
 PROMPT = "Once upon a time, "
@@ -36,7 +36,7 @@ def vocabulary_of(path: Path) -> Iterator[LlamaVocabulary]:
 @contextmanager
 def backend_of(path: Path, n_ctx: int = 512, max_rows: int = 9, kv_type: str = "f32") -> Iterator[LlamaBackend]:
     params = ContextParams(n_ctx, max_rows, n_threads=1, kv_type=kv_type)
-    with LlamaModel(path, n_gpu_layers=0) as model, LlamaBackend(model, params) as backend:
+    with LlamaModel(path, Placement(0)) as model, LlamaBackend(model, params) as backend:
         yield backend
 
 
