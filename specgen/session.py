@@ -96,6 +96,8 @@ class Session:
         params: placement and drafting.
         on_progress: told which file is being loaded and how far; False stops.
         is_cancelled: asked between passes.
+        beside: another session of this target and with these parameters, whose target and whose target's context are
+            used; it must outlive this one, and only one of them answers at a time.
 
     Raises:
         ModelNotFoundError, ModelLoadError: a file is missing or no model.
@@ -111,9 +113,11 @@ class Session:
         params: SessionParams,
         on_progress: Callable[[Path, float], bool] = lambda _path, _fraction: True,
         is_cancelled: Callable[[], bool] = lambda: False,
+        beside: Session | None = None,
     ) -> None:
         self._stack = ExitStack()
         self._is_cancelled = is_cancelled
+        self._beside = beside
         self._contexts: tuple[LlamaBackend, LlamaBackend | None] | None = None
         self.params = params
         self.limit = ""  # why the draft model, or all drafting, was given up
@@ -124,7 +128,7 @@ class Session:
                 model = LlamaModel(path, n_gpu_layers, lambda fraction: on_progress(path, fraction))
                 return self._stack.enter_context(model)
 
-            self.target = load(target, params.n_gpu_layers)
+            self.target = beside.target if beside else load(target, params.n_gpu_layers)
             if draft is not None:
                 check_gguf(draft)  # a wrong file is an error even where γ = 0 leaves it unloaded
             if draft is not None and params.gamma != 0 and DraftType.MODEL in params.draft_types:
@@ -166,7 +170,7 @@ class Session:
             ModelLoadError: not enough memory for the target's context.
             ConfigError: a draft is required and cannot be used; the grammar is none.
         """
-        target, draft = self._contexts = self._contexts or self._make_contexts(n_ctx)
+        target, draft = self._contexts_for(n_ctx)
         sampling = decoding.sampling
         banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
         is_match = decoding.accept is AcceptRule.MATCH
@@ -200,12 +204,29 @@ class Session:
             self._is_cancelled,
         )
 
+    def draft_engine(self, n_ctx: int, decoding: Decoding) -> Engine | None:
+        """The draft model answering alone, in the context it drafts in; None where no draft model is in use."""
+        _, draft = self._contexts_for(n_ctx)
+        if draft is None:
+            return None
+        banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
+        sampler = make_sampler(draft.vocabulary, decoding.sampling, draft.model.n_ctx_train, banned)
+        uniform = _uniform_maker(decoding.sampling.seed, stream=0)
+        return Engine(draft, sampler, uniform, ignore_eog=decoding.ignore_eog, is_cancelled=self._is_cancelled)
+
+    def _contexts_for(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
+        self._contexts = self._contexts or self._make_contexts(n_ctx)
+        return self._contexts
+
     def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
-        gamma = MAX_GAMMA if self.params.gamma is None else self.params.gamma
-        n_rows = gamma + 1 if self.speculation.is_on else 1
         threads = self.params.n_threads
-        params = ContextParams(n_ctx, n_rows, threads, natural_kv_type(self.target))
-        target = self._stack.enter_context(LlamaBackend(self.target, params))
+        if self._beside is not None:
+            target, _ = self._beside._contexts_for(n_ctx)
+        else:
+            gamma = MAX_GAMMA if self.params.gamma is None else self.params.gamma
+            n_rows = gamma + 1 if self.speculation.is_on else 1
+            params = ContextParams(n_ctx, n_rows, threads, natural_kv_type(self.target))
+            target = self._stack.enter_context(LlamaBackend(self.target, params))
         if self.speculation.is_on and (reason := _no_verify(target, "target")):
             self._switch_off(reason)
         draft = None
