@@ -128,7 +128,7 @@ class Session:
                 model = LlamaModel(path, n_gpu_layers, lambda fraction: on_progress(path, fraction))
                 return self._stack.enter_context(model)
 
-            self.target = beside.target if beside else load(target, params.n_gpu_layers)
+            self.target: LlamaModel = beside.target if beside else load(target, params.n_gpu_layers)
             if draft is not None:
                 check_gguf(draft)  # a wrong file is an error even where γ = 0 leaves it unloaded
             if draft is not None and params.gamma != 0 and DraftType.MODEL in params.draft_types:

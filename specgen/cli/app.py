@@ -10,6 +10,8 @@ import typer
 from typer.exceptions import TyperException
 
 from specgen import __version__
+from specgen.cli.compare import compare
+from specgen.cli.report import report
 from specgen.cli.run import run
 from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, StdoutClosed, UsageError
 
@@ -22,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(compare)
+app.command()(report)
 
 
 def _print_version(is_wanted: bool) -> None:
