@@ -165,6 +165,8 @@ class _Comparison:
 
     def run(self, saved: Report | None) -> Report:
         """Warm up, measure costs, choose how much to measure, and take turns."""
+        if saved is not None:
+            self._require_same(saved)
         speeds = self._warm_up()
         verify_s, steps_s = self._measure_costs()
         if self._watchers.is_cancelled():
@@ -176,7 +178,6 @@ class _Comparison:
             plan = choose(list(by_category.values()), speeds, self._task.budget_s - self._elapsed_s())
             report = self._empty_report(plan, verify_s, steps_s)
         else:
-            self._require_same(saved)
             plan = Plan(len(saved.prompts), saved.settings.n_tokens, saved.settings.n_repeats)
             report = _whole_blocks(saved)
             self._agreed = [(pair.n_agreed, pair.n_compared) for pair in saved.pairs]
