@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from specgen.errors import UsageError
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
-_SHARE = 0.9
+_SHARE = 0.95
 """Of the budget is planned for; the rest is for estimates that were too low."""
 _LONG = ((128, 5), (128, 3), (96, 3), (64, 3))
 """Tokens and repeats that are worth leaving prompts out for."""
-_SHORT = ((48, 3), (32, 3), (32, 2), (16, 2), (16, 1), (8, 1))
-"""Tokens and repeats where one prompt per category is left."""
+_SHORT = ((48, 3), (32, 3), (32, 2), (24, 2), (64, 1), (32, 1), (16, 1), (8, 1))
+"""Tokens and repeats where one prompt per category is left; where taking in prompts takes most of the time, longer
+answers are cheaper than a second repeat."""
 
 
 @dataclass(frozen=True, slots=True)
