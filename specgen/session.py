@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,7 +20,7 @@ from specgen.drafting.chain import Chain
 from specgen.drafting.corpus import CorpusIndex
 from specgen.drafting.grammar import GrammarDrafter
 from specgen.drafting.lookup import LookupDrafter
-from specgen.drafting.model import ModelDrafter
+from specgen.drafting.model import ModelDrafter, Shortlister
 from specgen.drafting.suffix import SuffixDrafter
 from specgen.engine.adaptive import MAX_GAMMA, AdaptivePolicy
 from specgen.engine.block import verify_as_block
@@ -115,6 +116,8 @@ class Session:
         params: placement and drafting.
         on_progress: told which file is being loaded and how far; False stops.
         is_cancelled: asked between passes.
+        beside: another session of this target and with these parameters, whose target and whose target's context are
+            used; it must outlive this one, and only one of them answers at a time.
 
     Raises:
         ModelNotFoundError, ModelLoadError: a file is missing or no model.
@@ -130,9 +133,11 @@ class Session:
         params: SessionParams,
         on_progress: Callable[[Path, float], bool] = lambda _path, _fraction: True,
         is_cancelled: Callable[[], bool] = lambda: False,
+        beside: Session | None = None,
     ) -> None:
         self._stack = ExitStack()
         self._is_cancelled = is_cancelled
+        self._beside = beside
         self._contexts: tuple[LlamaBackend, LlamaBackend | None] | None = None
         self.params = params
         self.limit = params.draft_limit  # why the draft model, or all drafting, was given up
@@ -143,7 +148,8 @@ class Session:
                 model = LlamaModel(path, placement, lambda fraction: on_progress(path, fraction))
                 return self._stack.enter_context(model)
 
-            self.target = load(target, Placement(params.n_gpu_layers, params.devices, params.tensor_split))
+            placement = Placement(params.n_gpu_layers, params.devices, params.tensor_split)
+            self.target: LlamaModel = beside.target if beside else load(target, placement)
             if draft is not None:
                 check_gguf(draft)  # a wrong file is an error even where γ = 0 leaves it unloaded
             if draft is not None and params.loads_draft:
@@ -185,7 +191,7 @@ class Session:
             ModelLoadError: not enough memory for the target's context.
             ConfigError: a draft is required and cannot be used; the grammar is none.
         """
-        target, draft = self._contexts = self._contexts or self._make_contexts(n_ctx)
+        target, draft = self._contexts_for(n_ctx)
         sampling = decoding.sampling
         banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
         is_match = decoding.accept is AcceptRule.MATCH
@@ -204,9 +210,10 @@ class Session:
             elif draft is not None:
                 unknown = range(target.n_vocab, draft.n_vocab)  # the target cannot take these in
                 sampler = make_sampler(draft.vocabulary, draft_sampling, draft.model.n_ctx_train, [*banned, *unknown])
-                shortlist = draft.shortlist if _is_short(draft, sampler) else None
                 make_uniform = _uniform_maker(sampling.seed, stream=1)
-                drafters.append(ModelDrafter(draft, sampler, make_uniform, self._is_cancelled, shortlist))
+                drafters.append(
+                    ModelDrafter(draft, sampler, make_uniform, self._is_cancelled, _shortlister(draft, sampler))
+                )
         return Engine(
             target,
             make_sampler(target.vocabulary, sampling, self.target.n_ctx_train, banned),
@@ -219,11 +226,28 @@ class Session:
             self._is_cancelled,
         )
 
+    def draft_engine(self, n_ctx: int, decoding: Decoding) -> Engine | None:
+        """The draft model answering alone, in the context it drafts in; None where no draft model is in use."""
+        _, draft = self._contexts_for(n_ctx)
+        if draft is None:
+            return None
+        banned = sorted(self.target.vocabulary.eog_ids) if decoding.ignore_eog else []
+        sampler = make_sampler(draft.vocabulary, decoding.sampling, draft.model.n_ctx_train, banned)
+        uniform = _uniform_maker(decoding.sampling.seed, stream=0)
+        return Engine(draft, sampler, uniform, ignore_eog=decoding.ignore_eog, is_cancelled=self._is_cancelled)
+
+    def _contexts_for(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
+        self._contexts = self._contexts or self._make_contexts(n_ctx)
+        return self._contexts
+
     def _make_contexts(self, n_ctx: int) -> tuple[LlamaBackend, LlamaBackend | None]:
-        n_rows = target_rows(self.params.gamma) if self.speculation.is_on else 1
         threads = self.params.n_threads
-        params = ContextParams(n_ctx, n_rows, threads, self.params.kv_type or natural_kv_type(self.target))
-        target = self._stack.enter_context(LlamaBackend(self.target, params))
+        if self._beside is not None:
+            target, _ = self._beside._contexts_for(n_ctx)
+        else:
+            n_rows = target_rows(self.params.gamma) if self.speculation.is_on else 1
+            params = ContextParams(n_ctx, n_rows, threads, self.params.kv_type or natural_kv_type(self.target))
+            target = self._stack.enter_context(LlamaBackend(self.target, params))
         if self.speculation.is_on and (reason := _no_verify(target, "target")):
             self._switch_off(reason)
         draft = None
@@ -316,14 +340,16 @@ class Session:
         self.close()
 
 
-def _is_short(draft: LlamaBackend, sampler: Sampler) -> bool:
+def _shortlister(draft: LlamaBackend, sampler: Sampler) -> Shortlister | None:
     """Have the draft's device choose the candidates, where that saves a row of logits its way to this process.
 
     On the CPU there is no way to save, and its own top-k takes longer than looking for the best here.
     """
     n = sampler.n_candidates
-    wants = draft.model.device_names != ("CPU",) and n is not None and n <= _MAX_SHORTLIST
-    return draft.shorten(max(n or 0, _MIN_SHORTLIST) if wants else 0) and wants
+    if draft.model.device_names == ("CPU",) or n is None or n > _MAX_SHORTLIST:
+        return None
+    n = max(n, _MIN_SHORTLIST)
+    return partial(draft.shortlist, n=n) if draft.shorten(n) else None
 
 
 def target_rows(gamma: int | None) -> int:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "help.md"
-COMMANDS = ((), ("run",))
+COMMANDS = ((), *((name,) for name in ("run", "pull", "plan", "compare", "report", "worker", "doctor")))
 PLAIN = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
 
 

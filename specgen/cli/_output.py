@@ -10,13 +10,14 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from specgen.cli._status import StatusBar
@@ -89,6 +90,29 @@ class Output:
             _write_out("\n")
             self._held_newlines = 0
 
+    def text(self, text: str) -> None:
+        """Whole lines that were asked for: a table's, a verdict's, a report's."""
+        if not self._is_json:
+            _write_out(text.removesuffix("\n") + "\n")
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> None:
+        """A table: drawn on a terminal that is wide enough for it, else `lines`, in which nothing is cut off."""
+        if self._is_json:
+            return
+        width = sum(max(cell_len(row[i]) for row in (columns, *rows)) + 3 for i in range(len(columns))) + 1
+        console = Console(highlight=False)
+        if not self._is_terminal or console.is_dumb_terminal or width > console.width:
+            _write_out("\n".join(lines) + "\n\n")
+            return
+        table = Table(title=Text(title, style="bold"), title_justify="left")
+        for i, column in enumerate(columns):
+            table.add_column(Text(column), justify="right" if i else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        with console.capture() as drawn:
+            console.print(table)
+        _write_out(drawn.get() + "\n")
+
     def json(self, make_value: Callable[[], dict[str, Any]]) -> None:
         """The one JSON object, where it is wanted."""
         if self._is_json:
@@ -129,6 +153,45 @@ class Output:
                 bars.update(tasks[description], completed=fraction)
 
             yield move
+
+    @contextmanager
+    def countdown(self) -> Iterator[Callable[[str, float, float | None], None]]:
+        """One bar with the time left, gone when done; gives the function that moves it.
+
+        Where stderr is no terminal, a line whenever what is being done changes before its colon.
+        """
+        if self._is_silent:
+            yield lambda _doing, _fraction, _left_s: None
+            return
+        if not self._console.is_terminal:
+            yield self._plain_countdown()
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[left]}"))
+        with Progress(*columns, console=self._console, transient=True) as bars:
+            task = bars.add_task("", total=1.0, left="")
+
+            def move(doing: str, fraction: float, left_s: float | None) -> None:
+                left = "" if left_s is None else f"{_clock_time(left_s)} left"
+                bars.update(task, description=doing, completed=fraction, left=left)
+
+            yield move
+
+    def _plain_countdown(self) -> Callable[[str, float, float | None], None]:
+        last = ""
+
+        def move(doing: str, _fraction: float, left_s: float | None) -> None:
+            nonlocal last
+            stage = doing.split(":")[0]
+            if stage != last:
+                last = stage
+                self.line(stage if left_s is None else f"{stage}, {_clock_time(left_s)} left")
+
+        return move
+
+
+def _clock_time(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def print_error(error: SpecgenError) -> None:

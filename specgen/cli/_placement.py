@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from specgen.choices import ALL_LAYERS, Placement
 from specgen.errors import BackendError, ConfigError, UsageError
-from specgen.types import ALL_LAYERS, Placement
 
 PANEL = "Machine"
 _CONNECT_S = 5.0

@@ -10,9 +10,11 @@ import typer
 from typer.exceptions import TyperException
 
 from specgen import __version__
+from specgen.cli.compare import compare
 from specgen.cli.doctor import doctor
 from specgen.cli.plan import plan
 from specgen.cli.pull import pull
+from specgen.cli.report import report
 from specgen.cli.run import run
 from specgen.cli.worker import worker
 from specgen.errors import EXIT_INTERRUPTED, BackendError, SpecgenError, StdoutClosed, UsageError
@@ -30,6 +32,8 @@ app.command()(pull)
 app.command()(plan)
 app.command()(worker)
 app.command()(doctor)
+app.command()(compare)
+app.command()(report)
 
 
 def _print_version(is_wanted: bool) -> None:

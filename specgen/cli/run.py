@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from specgen.choices import AcceptRule, DraftType
 from specgen.cli import _placement
 from specgen.errors import UsageError
-from specgen.types import AcceptRule, DraftType
 
 _MODELS = "Models"
 _PROMPT = "Prompt"

@@ -142,20 +142,22 @@ class LlamaBackend:
 
     def eval(self, tokens: Sequence[int], n_rows: int, pad_to: int = 1) -> FloatArray:
         """One `llama_decode`; see Backend.eval."""
+        if n_rows:
+            self.shorten(0)
         return self._pass(tokens, n_rows, pad_to, lambda: self._logits(n_rows))
 
-    def shortlist(self, tokens: Sequence[int]) -> tuple[IntArray, FloatArray]:
-        """Decode `tokens` in one pass; the likeliest next ones, in the order of their ids, with their logits.
+    def shortlist(self, tokens: Sequence[int], n: int) -> tuple[IntArray, FloatArray]:
+        """Decode `tokens` in one pass; the `n` likeliest next ones, in the order of their ids, with their logits.
 
-        The model's own device has chosen them; a whole row of logits never leaves it. As many as `shorten` asked for.
+        The model's own device chooses them; a whole row of logits never leaves it.
         """
+        self.shorten(n)
         return self._pass(tokens, 1, 1, self._candidates)
 
     def shorten(self, n: int) -> bool:
-        """From now on return the `n` likeliest tokens of a pass (`shortlist`), or whole rows (`eval`) where `n` is 0.
+        """Have the device return the `n` likeliest tokens of a pass, or whole rows where `n` is 0.
 
-        Returns:
-            Whether it is so: a device that cannot choose leaves everything as it is.
+        `shortlist` and `eval` do so by themselves; asked beforehand, it tells whether the device can.
         """
         if n == self._n_shortlist:
             return True

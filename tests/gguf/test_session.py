@@ -19,7 +19,7 @@ from specgen.errors import (
 from specgen.llama.model import LoadCancelledError
 from specgen.pairs.compatibility import MAX_PADDING
 from specgen.session import Decoding, Session, SessionParams
-from specgen.types import AcceptRule, DraftType, FinishReason
+from specgen.types import AcceptRule, DraftType, FinishReason, Request
 from tests import tiny_gguf
 from tests.conftest import DRAFT_NOISE, QUIETER
 from tests.gguf.helpers import answer, answer_of, ask, open_session, run, some_tokens, steady_question
@@ -477,3 +477,36 @@ def test_a_context_grows_with_the_prompt(tmp_path):
     with open_session(path, None) as session:
         assert session.context_for(10, 10) == 4096
         assert session.context_for(9000, 1000) == 10_000
+
+
+def test_two_drafts_share_one_target_and_each_says_what_it_would_say_alone(tiny_models, steady):
+    question, expected = steady("full")
+    params = SessionParams(0, 0, gamma=4, draft_types=(DraftType.MODEL,))
+    target = tiny_models.llama
+    with (
+        Session(target, tiny_models.llama_draft, params) as first,
+        Session(target, target, params, beside=first) as second,
+    ):
+        found = [answer(session, **question) for session in (first, second, first)]
+        assert first.backends[0] is second.backends[0]
+    for metrics in found:
+        assert_same(metrics, expected)
+    rates = [metrics.stats().draft_acceptance_rate for metrics in found]
+    assert rates[0] == rates[2] < rates[1]
+
+
+def test_the_draft_answers_alone_between_two_answers_that_it_drafts_for(tiny_models, steady):
+    question, expected = steady("full")
+    with open_session(tiny_models.llama, tiny_models.llama_draft) as session:
+        before = answer(session, **question)
+        engine = session.draft_engine(512, Decoding())
+        alone = run(engine, Request(question["prompt"], question["max_tokens"]))
+        after = answer(session, **question)
+    assert_same(before, expected)
+    assert_same(after, expected)
+    assert_same(alone, answer_of(tiny_models.llama_draft, None, **question))
+
+
+def test_without_a_draft_model_nothing_answers_alone(tiny_models):
+    with open_session(tiny_models.llama, None, draft_types=(DraftType.SUFFIX,)) as session:
+        assert session.draft_engine(512, Decoding()) is None
