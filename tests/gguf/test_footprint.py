@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from specgen.errors import ModelLoadError
 from specgen.llama import library
 from specgen.llama.context import ContextParams, LlamaBackend, natural_kv_type
 from specgen.llama.memory import MemoryLimit, Ram
 from specgen.llama.model import LlamaModel
+from specgen.pairs.gguf import Header
 from specgen.pairs.plan import MIB, Machine, ModelOptions, PairOptions, make_plan
+from specgen.pairs.shape import shape_of
 from specgen.pairs.weigh import weigh_file
 from specgen.types import Placement
 
@@ -57,3 +60,11 @@ def test_every_kind_of_memory(tiny_models, kind, n_ctx):
 def test_lower_precision_of_the_cache(tiny_models):
     assert_planned(tiny_models.llama, 2048, "f16")
     assert_planned(tiny_models.llama, 2048, "bf16")
+
+
+def test_a_shape_that_no_model_has_is_refused():
+    header = Header({"llama.block_count": 1 << 40}, (), "llama", "odd.gguf")
+    with pytest.raises(ModelLoadError, match="layers"):
+        shape_of(header)
+    with pytest.raises(ModelLoadError, match=r"llama\.block_count is no number"):
+        shape_of(Header({"llama.block_count": "many"}, (), "llama", "odd.gguf"))
